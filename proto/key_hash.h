@@ -21,9 +21,13 @@ class KeyHash {
   static KeyHash of(std::string_view key, uint16_t namespace_id = 0);
 
   constexpr uint64_t bits() const { return bits_; }
-  constexpr uint32_t partition(uint32_t partitions) const { return static_cast<uint32_t>(bits_) & (partitions - 1) & 0xffff; }
+  constexpr uint32_t partition(uint32_t partitions) const {
+    return static_cast<uint32_t>(bits_) & (partitions - 1) & 0xffff;
+  }
   constexpr uint64_t directory_index(uint32_t depth) const { return (bits_ >> 16) & ((uint64_t{1} << depth) - 1); }
-  constexpr uint64_t home_bucket(uint32_t log2_buckets) const { return (bits_ >> 40) & ((uint64_t{1} << log2_buckets) - 1); }
+  constexpr uint64_t home_bucket(uint32_t log2_buckets) const {
+    return (bits_ >> 40) & ((uint64_t{1} << log2_buckets) - 1);
+  }
   constexpr uint32_t fingerprint() const { return static_cast<uint32_t>(bits_ >> 53); }
 
  private:

@@ -64,7 +64,9 @@ class SlotWord {
   }
   constexpr bool is_live() const { return state() == SlotState::kLive; }
 
-  constexpr SlotWord with_state(SlotState state) const { return SlotWord((bits_ & ~uint64_t{3}) | static_cast<uint64_t>(state)); }
+  constexpr SlotWord with_state(SlotState state) const {
+    return SlotWord((bits_ & ~uint64_t{3}) | static_cast<uint64_t>(state));
+  }
   constexpr SlotWord with_dirty() const { return SlotWord(bits_ | kDirty); }
   constexpr SlotWord without_dirty() const { return SlotWord(bits_ & ~kDirty); }
   constexpr SlotWord with_frozen() const { return SlotWord(bits_ | kFrozen); }
