@@ -1,0 +1,263 @@
+#include "server/reclaimer.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+
+namespace skua {
+namespace {
+
+constexpr uint64_t kSliceSlots = 64 * 1024;
+constexpr uint64_t kSliceBlocks = 64 * 1024;
+constexpr Nanoseconds kDutyDivisor = 10;        // sweeps take at most so small a part of one core
+constexpr Nanoseconds kPlentifulFactor = 5;     // sweeps are so much rarer while half of the memory is free
+constexpr Nanoseconds kPeekFactor = 5;          // first peek, in sweep intervals
+constexpr Nanoseconds kPeekGrowthMax = 8;       // the rarest ones are so many times rarer
+constexpr Nanoseconds kExpiryInterval = 10 * kSecond;
+constexpr uint32_t kIdleTrims = 2;              // an extent is given back when it held nothing for so many sweeps
+
+}  // namespace
+
+Reclaimer::Reclaimer(Executor& executor, ReclaimHost& host, Nanoseconds sweep_interval)
+    : executor_(executor),
+      host_(host),
+      sweep_interval_(std::max(sweep_interval, kMillisecond)),
+      peek_interval_(kPeekFactor * sweep_interval_) {}
+
+Reclaimer::~Reclaimer() {
+  if (armed_) executor_.cancel(timer_);
+}
+
+void Reclaimer::serve(std::vector<std::unique_ptr<Partition>>& partitions) {
+  partitions_ = &partitions;
+  for (const auto& partition : partitions) partition->publish_epoch(epoch_);
+}
+
+void Reclaimer::post(void (Reclaimer::*step)()) {
+  executor_.post([this, step, alive = std::weak_ptr<char>(alive_)] {
+    if (!alive.expired()) (this->*step)();
+  });
+}
+
+Nanoseconds Reclaimer::interval() const {
+  const Nanoseconds base = host_.memory_plentiful() ? kPlentifulFactor * sweep_interval_ : sweep_interval_;
+  return std::max(base, kDutyDivisor * scan_time_);
+}
+
+void Reclaimer::arm(Nanoseconds delay) {
+  const Nanoseconds due = executor_.clock().now() + delay;
+  if (armed_ && due_ <= due) return;
+  if (armed_) executor_.cancel(timer_);
+  armed_ = true;
+  due_ = due;
+  timer_ = executor_.after(delay, [this] {
+    armed_ = false;
+    on_timer();
+  });
+}
+
+void Reclaimer::dirty(Partition& partition) {
+  partition.dirty = true;
+  expect_changes();
+  if (phase_ == Phase::kIdle) arm(interval());
+}
+
+void Reclaimer::expect_changes() {
+  peek_interval_ = kPeekFactor * sweep_interval_;
+  peek_due_ = std::min(peek_due_, executor_.clock().now() + peek_interval_);
+  peek_owed_ = true;
+  if (phase_ == Phase::kIdle) arm(peek_interval_);
+}
+
+void Reclaimer::kick(bool all) {
+  if (partitions_ == nullptr) return;
+  kick_epoch_ = epoch_ + 1;
+  kicked_all_ |= all;
+  if (kicked_) return;
+  kicked_ = true;
+  if (phase_ == Phase::kIdle) post(&Reclaimer::start_cycle);
+}
+
+void Reclaimer::epoch_reported() {
+  start_scan();
+  if (phase_ == Phase::kRelease && host_.oldest_epoch() >= epoch_) {
+    phase_ = Phase::kFree;
+    scan_index_ = 0;
+    post(&Reclaimer::free_slice);
+  }
+}
+
+void Reclaimer::advance() {
+  ++epoch_;
+  for (const auto& partition : *partitions_) partition->publish_epoch(epoch_);
+  host_.announce(epoch_);
+}
+
+// Requires: a kick, or dirty partitions.
+void Reclaimer::start_cycle() {
+  if (phase_ != Phase::kIdle) return;
+  const bool all = kicked_all_;
+  // A kick wants reports that are newer than it.
+  const bool fresh = kicked_ && kick_epoch_ > epoch_;
+  kicked_ = kicked_all_ = false;
+  phase_ = Phase::kGather;
+  if (all) {
+    for (const auto& partition : *partitions_) partition->dirty = true;
+  }
+  gather_epoch_ = fresh ? epoch_ + 1 : epoch_;
+  if (fresh) advance();
+  start_scan();
+}
+
+void Reclaimer::start_scan() {
+  if (phase_ != Phase::kGather || host_.oldest_epoch() < gather_epoch_) return;
+  phase_ = Phase::kScan;
+  scanned_.clear();
+  for (const auto& partition : *partitions_) {
+    if (partition->dirty) scanned_.push_back(partition.get());
+  }
+  scan_index_ = 0;
+  begun_ = false;
+  retired_ = 0;
+  grace_pending_ = false;
+  scan_time_ = 0;
+  context_ = {};
+  post(&Reclaimer::scan_slice);
+}
+
+void Reclaimer::scan_slice() {
+  const Nanoseconds start = executor_.clock().now();
+  context_.reclaim_epoch = epoch_;
+  context_.oldest_epoch = host_.oldest_epoch();
+  context_.cluster_time_ms = host_.cluster_time_ms();
+  uint64_t slots = kSliceSlots;
+  while (scan_index_ < scanned_.size()) {
+    Partition& partition = *scanned_[scan_index_];
+    if (!begun_) {
+      if (slots == 0) break;
+      partition.dirty = false;
+      partition.begin_scan();
+      begun_ = true;
+    }
+    if (!partition.scan(context_, slots)) break;
+    finish_partition(partition);
+    begun_ = false;
+    ++scan_index_;
+  }
+  scan_time_ += executor_.clock().now() - start;
+  if (scan_index_ < scanned_.size()) return post(&Reclaimer::scan_slice);
+  finish_scan();
+}
+
+void Reclaimer::finish_partition(Partition& partition) {
+  retired_ += partition.heap().finish_sweep().retired;
+  if (partition.freed_words() > 0) {
+    partition.dirty = true;
+    grace_pending_ = true;
+  }
+}
+
+void Reclaimer::finish_scan() {
+  ++statistics_.sweeps;
+  statistics_.expired_removed += context_.expired;
+  statistics_.tentative_killed += context_.tentative_killed;
+  if (retired_ == 0 && !grace_pending_) return finish_cycle();
+  phase_ = Phase::kRelease;
+  advance();
+  epoch_reported();
+}
+
+void Reclaimer::free_slice() {
+  uint64_t blocks = 0;
+  for (; scan_index_ < scanned_.size() && blocks < kSliceBlocks; ++scan_index_) {
+    blocks += scanned_[scan_index_]->heap().release_retired(epoch_);
+  }
+  statistics_.blocks_reused += blocks;
+  if (scan_index_ < scanned_.size()) return post(&Reclaimer::free_slice);
+  finish_cycle();
+}
+
+void Reclaimer::finish_cycle() {
+  phase_ = Phase::kIdle;
+  if (!kicked_) trim();
+  host_.cycle_finished(gather_epoch_, retired_ > 0 || grace_pending_);
+  if (kicked_) return start_cycle();
+  schedule();
+}
+
+void Reclaimer::trim() {
+  for (const auto& partition : *partitions_) {
+    if (partition->extents().idle_extents() > 0) partition->extents().trim(kIdleTrims);
+  }
+}
+
+bool Reclaimer::collect_dirty() {
+  const uint64_t now_ms = host_.cluster_time_ms();
+  const bool expiry = executor_.clock().now() >= expiry_due_;
+  bool any = false;
+  bool any_expiry = false;
+  for (const auto& partition : *partitions_) {
+    if (expiry && partition->next_expiry_ms().value_or(UINT64_MAX) <= now_ms) {
+      partition->dirty = true;
+      any_expiry = true;
+    }
+    any |= partition->dirty;
+  }
+  if (any_expiry) expiry_due_ = executor_.clock().now() + kExpiryInterval;
+  return any;
+}
+
+void Reclaimer::on_timer() {
+  if (phase_ != Phase::kIdle || partitions_ == nullptr) return;
+  if (collect_dirty()) return start_cycle();
+  trim();
+  if (executor_.clock().now() >= peek_due_ && (peek_owed_ || host_.sessions_may_write())) return start_peek();
+  schedule();
+}
+
+// Idle: when is there something to do next?
+void Reclaimer::schedule() {
+  bool soon = false;
+  uint64_t expiry_ms = UINT64_MAX;
+  for (const auto& partition : *partitions_) {
+    soon |= partition->dirty || partition->extents().idle_extents() > 0;
+    expiry_ms = std::min(expiry_ms, partition->next_expiry_ms().value_or(UINT64_MAX));
+  }
+  const Nanoseconds now = executor_.clock().now();
+  if (soon) arm(interval());
+  if (expiry_ms != UINT64_MAX) {
+    const uint64_t now_ms = host_.cluster_time_ms();
+    const auto in_ms = static_cast<Nanoseconds>(std::min<uint64_t>(expiry_ms - std::min(expiry_ms, now_ms), 3'600'000));
+    arm(std::max({in_ms * kMillisecond, expiry_due_ - now, sweep_interval_}));
+  }
+  if (peek_owed_ || host_.sessions_may_write()) arm(std::max(peek_due_ - now, sweep_interval_));
+}
+
+void Reclaimer::start_peek() {
+  phase_ = Phase::kPeek;
+  peek_owed_ = host_.sessions_may_write();
+  peek_index_ = 0;
+  peek_found_ = false;
+  ++statistics_.peeks;
+  peek_slice();
+}
+
+void Reclaimer::peek_slice() {
+  uint64_t slots = 0;
+  for (; peek_index_ < partitions_->size() && slots < kSliceSlots && !kicked_; ++peek_index_) {
+    Partition& partition = *(*partitions_)[peek_index_];
+    slots += partition.slots();
+    if (!partition.has_transient_words()) continue;
+    partition.dirty = true;
+    peek_found_ = true;
+  }
+  if (peek_index_ < partitions_->size() && !kicked_) return post(&Reclaimer::peek_slice);
+  peek_interval_ = peek_found_ ? kPeekFactor * sweep_interval_
+                               : std::min(2 * peek_interval_, kPeekGrowthMax * kPeekFactor * sweep_interval_);
+  peek_due_ = executor_.clock().now() + peek_interval_;
+  phase_ = Phase::kIdle;
+  if (kicked_ || peek_found_) return start_cycle();
+  schedule();
+}
+
+}  // namespace skua
