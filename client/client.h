@@ -127,7 +127,6 @@ struct ScanItem {
 };
 
 class SessionCore;
-class ClientCore;
 
 // Session: one thread's way into the cluster.
 // Cost in round trips (dependent ones), R = 1: get 1 with the location cached, else 2 (3 where the key lies in the
@@ -199,8 +198,13 @@ class Session {
 
  private:
   friend class Client;
-  explicit Session(std::unique_ptr<SessionCore> core);
-  std::unique_ptr<SessionCore> core_;
+  explicit Session(std::shared_ptr<SessionCore> core);
+  struct Borrowed;  // what get's view points to
+  struct BorrowedDeleter {
+    void operator()(Borrowed* borrowed) const;
+  };
+  std::shared_ptr<SessionCore> core_;
+  std::unique_ptr<Borrowed, BorrowedDeleter> borrowed_;
 };
 
 // Client: shared state of sessions, and a background thread for the control plane.
@@ -221,8 +225,9 @@ class Client {
   CounterTable counters() const;
 
  private:
-  explicit Client(std::shared_ptr<ClientCore> core);
-  std::shared_ptr<ClientCore> core_;
+  struct Machinery;
+  explicit Client(std::unique_ptr<Machinery> machinery);
+  std::unique_ptr<Machinery> machinery_;
 };
 
 }  // namespace skua

@@ -1,0 +1,75 @@
+#pragma once
+// The operations themselves, as coroutines on a session's core. Public faces: client.h.
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "client/client.h"
+#include "client/operation.h"
+
+namespace skua {
+
+// What a read found; `value` lives in `scratch` or in the user's buffer.
+struct GetOutcome {
+  bool present = false;
+  VersionToken version;
+  std::string_view value;
+  size_t value_bytes = 0;
+  Scratch scratch;
+};
+
+Task<Result<GetOutcome>> get_operation(SessionCore& core, std::string_view key, std::span<std::byte> user);
+Task<Result<bool>> exists_operation(SessionCore& core, std::string_view key);
+
+Task<Result<VersionToken>> put_operation(SessionCore& core, std::string_view key, std::string_view value,
+                                         PutOptions options);
+Task<Result<PutIfAbsentOutcome>> put_if_absent_operation(SessionCore& core, std::string_view key,
+                                                         std::string_view value, PutOptions options);
+Task<Result<CompareAndSwapOutcome>> compare_and_swap_operation(SessionCore& core, std::string_view key,
+                                                               VersionToken expected, std::string_view value,
+                                                               PutOptions options);
+Task<Result<int64_t>> increment_operation(SessionCore& core, std::string_view key, int64_t delta);
+Task<Result<bool>> remove_operation(SessionCore& core, std::string_view key);
+
+// Shows what one partition holds; false when `visit` stopped it.
+Task<Result<bool>> scan_operation(SessionCore& core, uint32_t partition,
+                                  const std::function<bool(const ScanItem&)>& visit);
+
+// --- Shared by put.cc, conditional.cc and insert.cc
+
+// A block about to be written: what goes in, and where it goes.
+struct Draft {
+  GrantedBlock block;
+  uint32_t size_class = 0;
+  proto::BlockContent content;
+  proto::SlotWord word(const Operation& operation, proto::SlotState state) const {
+    return operation.word_of(state, block, size_class);
+  }
+  VersionToken version() const { return {block.block_units, block.generation}; }
+};
+// The size class for key and value. Requires: both were checked.
+uint32_t class_for(std::string_view key, std::string_view value);
+// Takes a block for `draft`; waits for one where none is at hand, and then false: what was read is void, start over.
+Task<Result<bool>> take_draft(Operation& operation, Draft& draft);
+// WRITE and CAS(from -> draft's word) in one post. On a win remembers the new place.
+Task<Published> replace(Operation& operation, uint64_t slot_offset, proto::SlotWord from, Draft& draft);
+
+// What put_if_absent and increment share: replaces what was found, or inserts. Error: kOutOfMemory, kInDoubt, deadline.
+enum class StoredOutcome : uint8_t { kYes, kAgain };
+Task<Result<StoredOutcome>> store_conditionally(Operation& operation, Found& found, Draft& draft, uint32_t tries);
+Draft make_draft(Operation& operation, std::string_view value, const PutOptions& options, uint8_t flags);
+Status full_table(const Operation& operation);
+// A full window with someone's unfinished insert in it may have room soon; one without has none until a key goes.
+inline constexpr uint32_t kFullWindowTries = 8;
+
+enum class Inserted : uint8_t {
+  kDone,
+  kAgain,    // lost a race: read again, with a fresh block
+  kFull,     // no slot of the window is free
+  kInDoubt,
+};
+// Rule 1, 4 and the Dekker of two inserters: docs/protocol.md, INSERT. `window`: as find left it, the key absent.
+Task<Inserted> insert(Operation& operation, Window& window, Draft& draft, uint32_t tries);
+
+}  // namespace skua

@@ -1,0 +1,102 @@
+// How a word gets published, and how its fate is learned when the answer is lost (docs/protocol.md, "In doubt").
+#include <algorithm>
+#include <cstring>
+
+#include "client/operation.h"
+
+namespace skua {
+
+using proto::BlockHeader;
+using proto::SlotState;
+using proto::SlotWord;
+
+namespace {
+
+constexpr size_t kLongestWalk = 4096;  // blocks of one key that others wrote while this operation was in doubt
+
+SlotWord bare(SlotWord word) { return word.without_frozen().without_dirty(); }
+
+}  // namespace
+
+Task<Published> Operation::publish(Batch& batch, uint64_t slot_offset, SlotWord old, SlotWord neu, SlotWord prev) {
+  uint64_t seen = 0;
+  add_cas(batch, slot_offset, old.bits(), neu.bits(), seen);
+  if (co_await post(batch) == Step::kDone) {
+    if (seen == old.bits()) co_return Published{Verdict::kWon, neu};
+    LiveCounters::add(counters_.cas_lost, 1);
+    co_return Published{Verdict::kLost, SlotWord(seen)};
+  }
+  if (!batch.posted) co_return Published{Verdict::kLost, old};
+  for (;;) {
+    const bool back = co_await reconnected();
+    if (!back) co_return Published{Verdict::kInDoubt, {}};
+    const std::optional<Published> known = co_await resolve(slot_offset, old, neu, prev);
+    if (known) co_return *known;
+  }
+}
+
+// The server has ended the old connection, so the slot's history is complete: either our word is in the chain of
+// replaced words that starts at the slot, or it never was there.
+Task<std::optional<Published>> Operation::resolve(uint64_t slot_offset, SlotWord old, SlotWord neu, SlotWord prev) {
+  Batch batch;
+  uint64_t raw = 0;
+  add_read(batch, slot_offset, &raw, sizeof raw);
+  if (co_await post(batch) != Step::kDone) co_return std::nullopt;
+  const SlotWord current(raw);
+  const Published lost{Verdict::kLost, current};
+  SlotWord word = bare(current);
+  for (size_t walked = 0; walked < kLongestWalk; ++walked) {
+    if (word == neu) {
+      // A remover cannot tell its FREED word from another remover's.
+      co_return Published{neu.state() == SlotState::kFreed ? Verdict::kInDoubt : Verdict::kWon, neu};
+    }
+    if (word == bare(old) || word == prev || word.state() == SlotState::kEmpty) co_return lost;
+    if (word.state() == SlotState::kFreed) {
+      word = word.with_state(SlotState::kLive);
+      continue;
+    }
+    BlockHeader header{};
+    batch.clear();
+    add_read(batch, word.block_offset(), &header, sizeof header);
+    if (co_await post(batch) != Step::kDone) co_return std::nullopt;
+    // A block of another life is older than this operation: our word is not behind it.
+    if ((header.generation & (proto::kVersionModulus - 1)) != word.version()) co_return lost;
+    word = bare(SlotWord(header.prev));
+  }
+  co_return Published{Verdict::kInDoubt, {}};
+}
+
+Task<bool> Operation::reconnected() {
+  for (;;) {
+    if (link_->serial() != serial_) co_return false;
+    if (link_->ready()) {
+      const Step step = co_await load_directory();
+      if (step == Step::kDone) co_return true;
+      continue;
+    }
+    if (expired_deadline()) co_return false;
+    link_->ensure_open();
+    Nanoseconds until = deadline();
+    if (link_->retry_at() != 0) until = std::min(until, link_->retry_at());
+    co_await change(until);
+  }
+}
+
+Task<std::optional<bool>> Operation::absorbed(SlotWord from, SlotWord current, bool expires) {
+  const SlotWord winner = bare(current);
+  if (winner == from) co_return false;  // FROZEN, or never executed
+  if (winner.state() != SlotState::kLive) co_return !expires;
+  Scratch scratch = core_.scratch().take(sizeof(BlockHeader) + key_.size());
+  Batch batch;
+  add_read(batch, winner.block_offset(), scratch.data(), sizeof(BlockHeader) + key_.size());
+  if (co_await post(batch) != Step::kDone) co_return std::nullopt;
+  BlockHeader header{};
+  std::memcpy(&header, scratch.data(), sizeof header);
+  if ((header.generation & (proto::kVersionModulus - 1)) != winner.version()) co_return false;
+  const bool same_key = header.key_bytes == key_.size() &&
+                        std::memcmp(scratch.data() + sizeof header, key_.data(), key_.size()) == 0;
+  if (!same_key) co_return !expires;  // another key has the slot: this one was removed in between
+  co_return (header.flags & proto::kBlockConditional) == 0;
+}
+
+}  // namespace skua
