@@ -196,6 +196,12 @@ void ShmTarget::finish_endings() {
   for (const auto& call : done) call();
 }
 
+size_t ShmTarget::in_use() const {
+  return static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), [](const auto& connection) {
+    return connection->stage != Stage::kGone && !connection->refused;
+  }));
+}
+
 void ShmTarget::accept_all() {
   while (true) {
     Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -214,13 +220,14 @@ void ShmTarget::accept_all() {
       refuse(*connection, Status(StatusCode::kPermissionDenied,
                                  "the server runs as user " + std::to_string(::geteuid()) + " and admits its own " +
                                      "processes and root's, not user " + std::to_string(peer.uid) + "; use tcp"));
-    } else if (connections_.size() >= options_.max_connections) {
+    } else if (in_use() >= options_.max_connections) {
       refuse(*connection, Status(StatusCode::kResourceExhausted,
                                  "all " + std::to_string(options_.max_connections) +
                                      " shm connections of the server are in use; close some or raise its limit"));
     } else if (peer.pid > 0) {
       connection->process.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
     }
+    if (connection->stage == Stage::kHello) read_from(*connection);  // as a rule its hello is there already
     connections_.push_back(std::move(connection));
   }
 }

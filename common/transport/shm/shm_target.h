@@ -80,6 +80,7 @@ class ShmTarget final : public Target {
   int wait_timeout_ms() const;
   void take_commands();
   void accept_all();
+  size_t in_use() const;
   void read_from(ShmConnection& connection);
   void take_hello(ShmConnection& connection);
   void admit_waiting(ShmConnection& connection);
