@@ -247,7 +247,7 @@ class TargetProcess {
     char self[4096];
     const ssize_t size = ::readlink("/proc/self/exe", self, sizeof(self));
     const std::string path(self, static_cast<size_t>(size));
-    const std::string program = path.substr(0, path.rfind('/')) + "/target_process";
+    const std::string program = path.substr(0, path.rfind('/')) + "/skua_conformance_target";
     const std::string id = std::to_string(session);
     int in[2];
     int out[2];

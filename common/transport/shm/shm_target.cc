@@ -232,17 +232,22 @@ void ShmTarget::accept_all() {
   }
 }
 
+// All that has come, so that a peer that left at once is known to have left.
 void ShmTarget::read_from(ShmConnection& connection) {
   char buffer[256];
-  const ssize_t got = ::recv(connection.socket.get(), buffer, sizeof(buffer), 0);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got <= 0) {  // the last descriptor of the other end is closed: queue pair or process is no more
-    connection.stage = Stage::kGone;
-  } else if (connection.stage == Stage::kHello) {
-    connection.received.append(buffer, static_cast<size_t>(got));
-    take_hello(connection);
-  } else if (connection.may_touch_memory()) {
-    begin_fence(connection);  // nothing may follow a hello
+  while (connection.stage != Stage::kGone) {
+    const ssize_t got = ::recv(connection.socket.get(), buffer, sizeof(buffer), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) {  // the last descriptor of the other end is closed: queue pair or process is no more
+      connection.stage = Stage::kGone;
+    } else if (connection.stage == Stage::kHello) {
+      connection.received.append(buffer, static_cast<size_t>(got));
+      take_hello(connection);
+    } else {
+      if (connection.may_touch_memory()) begin_fence(connection);  // nothing may follow a hello
+      return;
+    }
   }
 }
 

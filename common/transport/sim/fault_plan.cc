@@ -19,7 +19,6 @@ FaultPlan FaultPlan::from_seed(uint64_t seed) {
   plan.late_max = static_cast<Nanoseconds>(kMillisecond + static_cast<Nanoseconds>(random.below(kSecond)));
   plan.connect_failure_chance = sometimes(0.3, 0.3);
   plan.fence_max = static_cast<Nanoseconds>(1'000 + random.below(kMillisecond));
-  plan.failed_cas_writes_back = random.chance(0.5);
   plan.message_latency_max = static_cast<Nanoseconds>(6'000 + random.below(kMillisecond));
   plan.message_break_chance = sometimes(0.4, 0.01);
   plan.dial_failure_chance = sometimes(0.3, 0.3);

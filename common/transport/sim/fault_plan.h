@@ -20,7 +20,9 @@ struct FaultPlan {
   Nanoseconds late_max = 500 * kMillisecond;
   double connect_failure_chance = 0;
   Nanoseconds fence_max = 50'000;           // until a fence is certain
-  bool failed_cas_writes_back = false;      // a CAS that fails stores what it read, not atomically with CPU stores
+  // A CAS that fails stores what it read a little later: atomic among verbs, not with what the server's CPU does.
+  // Only for a server whose own CAS goes through the data plane; no seed turns it on.
+  bool failed_cas_writes_back = false;
   uint32_t queue_depth = 64;
   uint32_t lines_apart_max = 128;           // verbs of more lines take effect in so many pieces
   uint64_t max_message_bytes = (uint64_t{64} << 20) + (uint64_t{64} << 10);
@@ -40,7 +42,7 @@ struct FaultPlan {
 
   // Weak as the weakest device, but nothing breaks.
   static FaultPlan calm() { return FaultPlan{}; }
-  // Some mixture of everything, the same for the same seed.
+  // Some mixture of everything else, the same for the same seed.
   static FaultPlan from_seed(uint64_t seed);
 
   std::string to_string() const;

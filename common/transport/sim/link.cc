@@ -12,16 +12,26 @@ Link::Link(SimWorld& world, SimProcess& dialler, SimProcess& acceptor)
   for (End& end : ends_) end.incarnation = end.process->incarnation();
 }
 
-void Link::set_events(Side side, ChannelEvents events) { ends_[side].events = std::move(events); }
+void Link::set_events(Side side, ChannelEvents events) {
+  if (ends_[side].open) ends_[side].events = std::move(events);
+}
+
+void Link::forget_events() {
+  for (End& end : ends_) {
+    end.open = false;
+    end.events = ChannelEvents{};
+    end.inbox.clear();
+  }
+}
 
 bool Link::usable(const End& end) const {
   return end.open && end.process->alive() && end.process->incarnation() == end.incarnation;
 }
 
-void Link::open(std::function<void()> opened) {
+void Link::open(Side side, std::function<void()> opened) {
   Item item;
   item.opened = std::move(opened);
-  push(0, std::move(item), world_.between(world_.plan().message_latency_min, world_.plan().message_latency_max));
+  push(side, std::move(item), world_.between(world_.plan().message_latency_min, world_.plan().message_latency_max));
 }
 
 void Link::send(Side from, const control::Envelope& envelope) {
@@ -145,6 +155,7 @@ class SimListener final : public Listener {
   SimListener(Registry& registry, std::shared_ptr<ListenerState> state)
       : registry_(registry), state_(std::move(state)) {}
   ~SimListener() override {
+    state_->accept = nullptr;
     const auto place = registry_.find(state_->address.to_string());
     if (place != registry_.end() && place->second == state_) registry_.erase(place);
   }
@@ -198,10 +209,11 @@ void SimProcess::dial(const NetAddress& address, Nanoseconds timeout,
     auto link = std::make_shared<Link>(world_, *this, *listener->process);
     world_.links_.push_back(link);
     link->set_events(0, std::move(events));
-    world_.schedule(1, [link, listener] {
-      link->set_events(1, listener->accept(std::make_shared<SimChannel>(link, Link::Side{1})));
-    }, listener->process);
-    link->open([link, done] { done(std::shared_ptr<Channel>(std::make_shared<SimChannel>(link, Link::Side{0}))); });
+    link->open(1, [link, listener] {
+      auto channel = std::make_shared<SimChannel>(link, Link::Side{1});
+      if (listener->accept) link->set_events(1, listener->accept(std::move(channel)));
+    });
+    link->open(0, [link, done] { done(std::shared_ptr<Channel>(std::make_shared<SimChannel>(link, Link::Side{0}))); });
   };
   world_.schedule(latency, arrive);
 }

@@ -24,12 +24,13 @@ class Link : public std::enable_shared_from_this<Link> {
   Link(SimWorld& world, SimProcess& dialler, SimProcess& acceptor);
 
   void set_events(Side side, ChannelEvents events);
-  // The dialler learns of its open channel; what the acceptor has sent comes behind it.
-  void open(std::function<void()> opened);
+  // Tells an end of its open channel; what the other has sent comes behind it.
+  void open(Side side, std::function<void()> opened);
   void send(Side from, const control::Envelope& envelope);
   void close(Side side);
   void break_off(const std::string& why);
   void end_of(const SimProcess& process, bool silent);
+  void forget_events();  // the world ends
 
   bool joins(const SimProcess& a, const SimProcess& b) const;
   void deliver_what_waits();

@@ -90,7 +90,17 @@ void SimProcess::pause(Nanoseconds duration) {
 
 SimWorld::SimWorld(uint64_t seed, const FaultPlan& plan) : plan_(plan), random_(seed) {}
 
-SimWorld::~SimWorld() = default;
+SimWorld::~SimWorld() {
+  ending_ = true;
+  for (const std::weak_ptr<Link>& weak : links_) {
+    if (const auto link = weak.lock()) link->forget_events();
+  }
+  for (const auto& process : processes_) {
+    process->alive_ = false;
+    const auto posted = std::exchange(process->posted_, {});
+  }
+  const auto events = std::exchange(events_, {});
+}
 
 SimProcess& SimWorld::add_process(const std::string& name) {
   const uint32_t id = static_cast<uint32_t>(processes_.size()) + 1;
@@ -104,6 +114,7 @@ void SimWorld::push(Event event) {
 }
 
 void SimWorld::schedule(Nanoseconds delay, std::function<void()> function, SimProcess* process) {
+  if (ending_) return;
   push(Event{now_ + delay, ++sequence_, process, process == nullptr ? 0 : process->incarnation_, std::move(function)});
 }
 

@@ -19,6 +19,7 @@
 //    be the same at its completion (checked).
 // Control connections are FIFO, delay, stall while their ends are cut off from each other, and break.
 //
+// Owns:    processes. What make_ and listen return, and all who use them, end before the world.
 // Threads: one.
 #include <cstddef>
 #include <cstdint>
@@ -51,8 +52,8 @@ struct TargetState;
 // SimProcess is one process of the world: an executor, clocks, entropy, and ways to others. Its functions run one at a
 // time. It can crash (nothing that it had scheduled ever runs; its connections end), restart, and pause (its functions
 // wait; what its data connections have posted goes on, and so does access to its memory).
-// After a crash whoever owns the process's objects destroys them before restart; until then they may be called, but
-// cause nothing.
+// crash is called from outside the process's functions. Whoever owns the process's objects destroys them between crash
+// and restart; until then they may be called, but cause nothing.
 class SimProcess final : public Executor, public Dialer, public Entropy, private Clock {
  public:
   SimProcess(SimWorld& world, uint32_t id, std::string name);
@@ -185,6 +186,7 @@ class SimWorld {
   std::map<uint64_t, std::shared_ptr<TargetState>> targets_;
   uint64_t target_ids_ = 0;
   std::vector<std::weak_ptr<Connection>> connections_;
+  bool ending_ = false;
 };
 
 }  // namespace skua::sim
