@@ -1,0 +1,19 @@
+// The `skua` command.
+#include <cstdio>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "client/cli/arguments.h"
+#include "client/cli/commands.h"
+#include "common/base/clock.h"
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const auto parsed = skua::cli::parse_arguments(words);
+  if (const auto* finished = std::get_if<skua::cli::Finished>(&parsed)) {
+    std::fputs(finished->text.c_str(), finished->exit_code == 0 ? stdout : stderr);
+    return finished->exit_code;
+  }
+  return skua::cli::run_command(std::get<skua::cli::Arguments>(parsed), skua::system_clock());
+}
