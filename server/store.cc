@@ -201,7 +201,7 @@ uint32_t StoreImpl::fair_share(const Wait& wait, bool may_commit) const {
   uint64_t chunks = extents.free_chunks();
   if (may_commit) {
     const uint64_t uncommitted = arena_->limit() - arena_->committed();
-    chunks += 2 * uncommitted / kChunkBytes / partitions_.size();
+    chunks += std::min(uncommitted, 2 * uncommitted / partitions_.size()) / kChunkBytes;
   }
   const uint64_t available =
       wait.partition->heap().counts(wait.size_class).free + chunks / shape.chunks * shape.blocks;
