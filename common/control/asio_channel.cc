@@ -230,18 +230,17 @@ class AsioListener final : public Listener {
 
 Error refuse_listen(const ListenOptions& options, const NetAddress& address, std::string_view step,
                     const error_code& error) {
-  StatusCode code = StatusCode::kResourceExhausted;
-  std::string remedy = "raise the limit that it names";
+  StatusCode code = StatusCode::kConfiguration;
+  std::string remedy;
   if (error == boost::asio::error::address_in_use) {
     remedy = "another process listens there: stop it, choose another port with " + options.flag +
              ", or port 0 for a free one";
   } else if (error == boost::asio::error::access_denied) {
     remedy = "ports below 1024 need a privilege: choose a higher one with " + options.flag;
-  } else if (error == boost::asio::error::no_descriptors) {
+  } else if (error == boost::asio::error::no_descriptors || error == boost::asio::error::no_memory) {
+    code = StatusCode::kResourceExhausted;
     remedy = "raise the limit of open files (ulimit -n)";
-  } else if (error.category() != boost::system::system_category() || error.value() == EADDRNOTAVAIL ||
-             error.value() == EINVAL || error.value() == EAFNOSUPPORT) {
-    code = StatusCode::kConfiguration;
+  } else {
     remedy = "give an address of this host with " + options.flag + ", or 0.0.0.0 for all of them";
   }
   return fail(code, options.name + " on " + address.to_string() + ": " + std::string(step) + ": " + errno_text(error) +

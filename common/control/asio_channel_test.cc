@@ -227,7 +227,7 @@ TEST_F(AsioChannelTest, PortInUseNamesListenerAddressErrnoAndRemedy) {
   const auto second = listen_asio(executor_, taken, {}, [](std::shared_ptr<Channel>) { return ChannelEvents{}; });
 
   ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(second.error().code(), StatusCode::kConfiguration);
   for (const std::string& part : {std::string("control listener"), taken.to_string(), std::string("(errno 98)"),
                                   std::string("--listen")}) {
     EXPECT_NE(second.error().message().find(part), std::string::npos) << part << " in " << second.error().message();

@@ -1,0 +1,346 @@
+#include "server/config.h"
+
+#include <sysexits.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <fstream>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <sstream>
+#include <toml++/toml.h>
+
+#include "common/base/net_address.h"
+#include "common/base/units.h"
+#include "common/control/hello.h"
+#include "proto/limits.h"
+
+namespace skua {
+namespace {
+
+struct Setting {
+  std::string name;
+  std::string argument;
+  std::string help;
+  std::function<Result<void>(ServerConfig&, const std::string&)> apply;
+};
+
+Error refuse(std::string why) { return fail(StatusCode::kConfiguration, std::move(why)); }
+
+Result<uint64_t> parse_count(const std::string& text, uint64_t at_most) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() || value == 0 || value > at_most) {
+    return refuse("'" + text + "' is not a whole number from 1 to " + std::to_string(at_most));
+  }
+  return value;
+}
+
+template <class T>
+std::function<Result<void>(ServerConfig&, const std::string&)> count_into(T& (*field)(ServerConfig&), uint64_t at_most) {
+  return [field, at_most](ServerConfig& config, const std::string& text) -> Result<void> {
+    const auto value = parse_count(text, at_most);
+    if (!value) return Error(value.error());
+    field(config) = static_cast<T>(*value);
+    return {};
+  };
+}
+
+template <class Store>
+std::function<Result<void>(ServerConfig&, const std::string&)> address_into(Store store) {
+  return [store](ServerConfig& config, const std::string& text) -> Result<void> {
+    auto address = parse_net_address(text);
+    if (!address) return Error(address.error());
+    store(config, std::move(*address));
+    return {};
+  };
+}
+
+Result<void> apply_partitions(ServerConfig& config, const std::string& text) {
+  const auto value = parse_count(text, proto::kMaxPartitions);
+  if (!value || !std::has_single_bit(*value)) {
+    return refuse("'" + text + "' is not a power of two from 1 to " + std::to_string(proto::kMaxPartitions));
+  }
+  config.node.partitions = static_cast<uint32_t>(*value);
+  return {};
+}
+
+Result<void> apply_memory(ServerConfig& config, const std::string& text) {
+  const auto bytes = parse_size(text);
+  if (!bytes) return Error(bytes.error());
+  if (*bytes == 0) return refuse("'" + text + "': a server needs memory; try 256MiB");
+  config.node.store.memory_bytes = *bytes;
+  return {};
+}
+
+Result<void> apply_pages(ServerConfig& config, const std::string& text) {
+  if (text == "auto") {
+    config.node.store.pages = PagePolicy::kAuto;
+  } else if (text == "huge") {
+    config.node.store.pages = PagePolicy::kHugeRequired;
+  } else if (text == "small") {
+    config.node.store.pages = PagePolicy::kSmall;
+  } else {
+    return refuse("'" + text + "' is none of auto, huge, small");
+  }
+  return {};
+}
+
+Result<void> apply_transports(ServerConfig& config, const std::string& text) {
+  config.node.transports.clear();
+  std::istringstream list(text);
+  for (std::string item; std::getline(list, item, ',');) config.node.transports.push_back(item);
+  return {};
+}
+
+Result<void> apply_token_file(ServerConfig& config, const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return refuse("'" + path + "' cannot be read; name a file whose first line is the token");
+  std::getline(file, config.node.token);
+  while (!config.node.token.empty() && std::isspace(static_cast<unsigned char>(config.node.token.back())) != 0) {
+    config.node.token.pop_back();
+  }
+  if (config.node.token.empty()) return refuse("'" + path + "' is empty; its first line is the token");
+  return {};
+}
+
+Result<void> apply_lease(ServerConfig& config, const std::string& text) {
+  const auto value = parse_count(text, 3'600'000);
+  if (!value) return Error(value.error());
+  config.node.store.lease = static_cast<Nanoseconds>(*value) * kMillisecond;
+  return {};
+}
+
+Result<void> apply_log_level(ServerConfig& config, const std::string& text) {
+  const auto level = parse_log_level(text);
+  if (!level) return refuse("'" + text + "' is none of debug, info, warning, error, off");
+  config.log_level = *level;
+  return {};
+}
+
+Result<void> apply_join_timeout(ServerConfig& config, const std::string& text) {
+  const auto duration = parse_duration(text);
+  if (!duration) return Error(duration.error());
+  config.node.join_timeout = *duration;
+  return {};
+}
+
+std::vector<Setting> network_settings() {
+  return {
+      {"listen", "HOST:PORT", "address of the control plane; port 0 takes a free one (127.0.0.1:7400)",
+       address_into([](ServerConfig& c, NetAddress a) { c.node.listen = std::move(a); })},
+      {"data-listen", "HOST:PORT", "address of the tcp data plane (the host of --listen, a free port)",
+       address_into([](ServerConfig& c, NetAddress a) { c.node.data_listen = std::move(a); })},
+      {"advertise", "HOST", "what others are told to connect to (the host of --listen)",
+       [](ServerConfig& c, const std::string& text) -> Result<void> {
+         if (text.empty()) return refuse("an empty host");
+         c.node.advertise = text;
+         return {};
+       }},
+      {"join", "HOST:PORT", "control address of the coordinator; without it this server is the coordinator",
+       address_into([](ServerConfig& c, NetAddress a) { c.node.join = std::move(a); })},
+      {"join-timeout", "TIME", "how long to look for the coordinator at start (30s)", apply_join_timeout},
+      {"transports", "LIST", "data planes to offer (shm,tcp)", apply_transports},
+      {"token-file", "FILE", "file with the token that clients and servers must show (none)", apply_token_file},
+  };
+}
+
+std::vector<Setting> cluster_and_memory_settings() {
+  return {
+      {"initial-servers", "N", "servers that must have joined before partitions are assigned (1)",
+       count_into<uint32_t>([](ServerConfig& c) -> uint32_t& { return c.node.initial_servers; }, 4096)},
+      {"partitions", "N", "partitions of a new cluster, a power of two (64)", apply_partitions},
+      {"name", "NAME", "stays this server's through restarts (the advertised address)",
+       [](ServerConfig& c, const std::string& text) -> Result<void> {
+         c.node.name = text;
+         return {};
+       }},
+      {"data-dir", "DIR", "what is kept on disk; created (./skua-data)",
+       [](ServerConfig& c, const std::string& text) -> Result<void> {
+         if (text.empty()) return refuse("an empty path");
+         c.node.data_dir = text;
+         return {};
+       }},
+      {"memory", "SIZE", "limit of the memory that is served (1GiB)", apply_memory},
+      {"expected-keys", "N", "keys on this server, which sizes its tables (1000000)",
+       count_into<uint64_t>([](ServerConfig& c) -> uint64_t& { return c.node.store.expected_keys; },
+                            uint64_t{1} << 40)},
+      {"pages", "KIND", "auto, huge (2 MiB or fail) or small (auto)", apply_pages},
+      {"lease-ms", "N", "a session silent for so long is given up (3000)", apply_lease},
+  };
+}
+
+std::vector<Setting> process_settings() {
+  return {
+      {"log-level", "LEVEL", "debug, info, warning, error or off (info)", apply_log_level},
+      {"ready-fd", "N", "descriptor that gets one line of JSON when the server is ready, then is closed",
+       count_into<int>([](ServerConfig& c) -> int& { return c.ready_fd; }, 1 << 20)},
+      {"ready-file", "FILE", "file that gets the same line; it appears whole",
+       [](ServerConfig& c, const std::string& text) -> Result<void> {
+         c.ready_file = text;
+         return {};
+       }},
+  };
+}
+
+const std::vector<Setting>& settings() {
+  static const std::vector<Setting> all = [] {
+    std::vector<Setting> list = network_settings();
+    for (auto& more : {cluster_and_memory_settings(), process_settings()}) list.insert(list.end(), more.begin(), more.end());
+    return list;
+  }();
+  return all;
+}
+
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+std::string nearest_name(const std::string& name, bool with_flags_of_the_command_line) {
+  std::vector<std::string> names;
+  for (const Setting& setting : settings()) names.push_back(setting.name);
+  if (with_flags_of_the_command_line) names.insert(names.end(), {"config", "help", "version"});
+  return *std::min_element(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+    return edit_distance(name, a) < edit_distance(name, b);
+  });
+}
+
+Result<void> apply_named(const Setting& setting, const std::string& shown, const std::string& text,
+                         ServerConfig& config) {
+  if (const auto applied = setting.apply(config, text); !applied) {
+    return fail(applied.error().code(), shown + ": " + applied.error().message());
+  }
+  return {};
+}
+
+// Numbers and lists of a file as they would stand behind a flag.
+std::optional<std::string> text_of(const toml::node& node) {
+  if (const auto text = node.value<std::string>(); text && node.is_string()) return *text;
+  if (node.is_integer()) return std::to_string(*node.value<int64_t>());
+  const toml::array* const list = node.as_array();
+  if (list == nullptr) return std::nullopt;
+  std::string joined;
+  for (const toml::node& item : *list) {
+    if (!item.is_string()) return std::nullopt;
+    joined += (joined.empty() ? "" : ",") + *item.value<std::string>();
+  }
+  return joined;
+}
+
+CommandLine leave(int exit_code, std::string text) {
+  CommandLine result;
+  result.exit_code = exit_code;
+  result.text = std::move(text);
+  return result;
+}
+
+CommandLine usage_error(const std::string& why) {
+  return leave(EX_USAGE, "skua-server: " + why + "\nskua-server --help lists the flags\n");
+}
+
+}  // namespace
+
+Result<void> load_config_file(const std::string& path, ServerConfig& config) {
+  toml::table table;
+  try {
+    table = toml::parse_file(path);
+  } catch (const toml::parse_error& error) {
+    std::ostringstream place;
+    if (error.source().begin.line > 0) place << " line " << error.source().begin.line;
+    return refuse("configuration " + path + place.str() + ": " + std::string(error.description()));
+  }
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    const auto setting = std::find_if(settings().begin(), settings().end(),
+                                      [&](const Setting& known) { return known.name == name; });
+    const std::string shown = "configuration " + path + ": " + name;
+    if (setting == settings().end()) {
+      return refuse(shown + ": no such key; the nearest is '" + nearest_name(name, false) + "'");
+    }
+    const auto text = text_of(node);
+    if (!text) return refuse(shown + ": write a string, a whole number or a list of strings");
+    SKUA_RETURN_IF_ERROR(apply_named(*setting, shown, *text, config));
+  }
+  return {};
+}
+
+CommandLine parse_command_line(const std::vector<std::string>& arguments) {
+  CLI::App app{"skua-server: one server of a Skua cluster. The first becomes the coordinator, others --join it."};
+  app.name("skua-server");
+  app.allow_extras();
+  std::vector<std::string> values(settings().size());
+  std::vector<CLI::Option*> options;
+  for (size_t i = 0; i < settings().size(); ++i) {
+    const Setting& setting = settings()[i];
+    options.push_back(app.add_option("--" + setting.name, values[i], setting.help)->type_name(setting.argument));
+  }
+  std::string config_path;
+  app.add_option("--config", config_path, "TOML file with the same names; a flag beats it")->type_name("FILE");
+  bool version = false;
+  app.add_flag("--version", version, "show the version");
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForHelp&) {
+    return leave(0, app.help());
+  } catch (const CLI::ParseError& error) {
+    return usage_error(error.what());
+  }
+  if (version) return leave(0, software_text() + "\n");
+  for (const std::string& extra : app.remaining()) {
+    const std::string name = extra.substr(0, extra.find('='));
+    if (name.rfind("--", 0) != 0) return usage_error("unexpected argument '" + extra + "'");
+    return usage_error("unknown flag '" + name + "'; did you mean --" + nearest_name(name.substr(2), true) + "?");
+  }
+  CommandLine result;
+  result.config.node.data_dir = "./skua-data";
+  result.config.node.report_process_cpu = true;
+  if (!config_path.empty()) {
+    if (const auto loaded = load_config_file(config_path, result.config); !loaded) {
+      return leave(EX_CONFIG, "skua-server: " + loaded.error().message() + "\n");
+    }
+  }
+  for (size_t i = 0; i < options.size(); ++i) {
+    if (options[i]->count() == 0) continue;
+    const auto applied = apply_named(settings()[i], "--" + settings()[i].name, values[i], result.config);
+    if (!applied) return usage_error(applied.error().message());
+  }
+  result.run = true;
+  return result;
+}
+
+int exit_code_of(StatusCode code) {
+  switch (code) {
+    case StatusCode::kConfiguration:
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kIncompatible:
+    case StatusCode::kUnauthenticated:
+    case StatusCode::kPermissionDenied:
+      return EX_CONFIG;
+    case StatusCode::kUnavailable:
+    case StatusCode::kDeadlineExceeded:
+    case StatusCode::kPeerLost:
+    case StatusCode::kStaleEpoch:
+      return EX_UNAVAILABLE;
+    case StatusCode::kResourceExhausted:
+    case StatusCode::kOutOfMemory:
+      return EX_OSERR;
+    default:
+      return EX_SOFTWARE;
+  }
+}
+
+}  // namespace skua
