@@ -192,7 +192,8 @@ TEST_P(Sessions, LaterTicketTakesTheEarliersPlace) {
   EXPECT_EQ(connect(session(1))->error().code(), StatusCode::kUnauthenticated) << "the old secret";
   uint64_t value = 0;
   EXPECT_EQ(run_one(*second, read_request({RegionKey{0x9999}, 0}, &value, 8)), CompletionStatus::kSuccess);
-  EXPECT_EQ(run_one(*second, read_request({kKey, 0}, &value, 8)), CompletionStatus::kRemoteAccessError) << "the old key";
+  EXPECT_EQ(run_one(*second, read_request({kKey, 0}, &value, 8)), CompletionStatus::kRemoteAccessError)
+      << "the old key";
 }
 
 TEST_P(Sessions, LaterConnectionOfASessionEndsTheEarlier) {

@@ -1,5 +1,5 @@
-// A server process with nothing but an arena and a target: `skua_conformance_target shm|tcp SESSION`. It admits SESSION with
-// one region of 1 MiB under key 1, prints its endpoint, and ends when standard input does.
+// A server process with nothing but an arena and a target: `skua_conformance_target shm|tcp SESSION`. It admits
+// SESSION with one region of 1 MiB under key 1, prints its endpoint, and ends when standard input does.
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>

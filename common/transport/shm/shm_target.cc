@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <system_error>
 
 #include "common/base/random.h"
 
@@ -420,7 +421,11 @@ Result<void> ShmTarget::start() {
 
   std::promise<int> started;
   std::future<int> result = started.get_future();
-  thread_ = std::thread([this, promise = std::move(started)]() mutable { run(std::move(promise)); });
+  try {
+    thread_ = std::thread([this, promise = std::move(started)]() mutable { run(std::move(promise)); });
+  } catch (const std::system_error& error) {
+    return fail(StatusCode::kResourceExhausted, std::string("shm thread: ") + error.what() + "; see ulimit -u");
+  }
   if (const int error = result.get(); error != 0) {
     return fail(StatusCode::kResourceExhausted, "shm: set_robust_list: " + errno_text(error) +
                                                     "; the system call must be allowed");

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -459,7 +460,12 @@ void TcpTarget::check_deadlines(Worker& worker) {
 
 Result<std::unique_ptr<Target>> make_tcp_target(const TcpTargetOptions& options, const ArenaInfo&) {
   auto target = std::make_unique<TcpTarget>(options);
-  SKUA_RETURN_IF_ERROR(target->start());
+  try {
+    SKUA_RETURN_IF_ERROR(target->start());
+  } catch (const std::exception& error) {  // Asio's reactor or a thread could not be made
+    return fail(StatusCode::kResourceExhausted, options.listener_name + " on " + options.listen.to_string() + ": " +
+                                                    error.what() + "; see ulimit -n and ulimit -u");
+  }
   return target;
 }
 
