@@ -1,0 +1,36 @@
+#pragma once
+// Options of skua-bench: YCSB's flags with one dash, our own with two (either is accepted for both).
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "bench/ycsb/properties.h"
+#include "bench/ycsb/workload.h"
+#include "common/base/status.h"
+
+namespace skua::bench {
+
+struct Options {
+  ycsb::Properties properties;  // of all -P files in order, then of all -p, -threads and -target in order
+  ycsb::Phases phases;
+  bool status = false;
+  uint32_t local_servers = 0;   // 0: use `cluster`
+  std::string cluster;
+  std::string transport = "auto";
+  std::string memory;           // of each local server; empty: enough for the workload
+  std::string server_binary;    // empty: skua-server beside this program
+  std::string token;
+  std::optional<uint64_t> seed;
+  uint64_t batch = 1;
+  bool read_only = false;
+  bool help = false;
+  bool version = false;
+};
+
+// `arguments` without the program's name. Error: kInvalidArgument for a wrong command line, kConfiguration for a file.
+Result<Options> parse_options(std::span<const char* const> arguments);
+std::string_view help_text();
+
+}  // namespace skua::bench
