@@ -25,8 +25,9 @@ void Connection::connect(std::shared_ptr<TargetState> responder) {
     }
     const Nanoseconds back = self->world_.between(self->world_.plan().verb_latency_min,
                                                   self->world_.plan().message_latency_max);
-    const auto ticket = responder->tickets.find(self->target_.session);
-    if (ticket == responder->tickets.end() || ticket->second.secret != self->target_.secret) {
+    const auto known = responder->admitted.find(self->target_.session);
+    if (known == responder->admitted.end() || !known->second.open ||
+        known->second.ticket.secret != self->target_.secret) {
       self->fail_at(back, StatusCode::kUnauthenticated, "the server does not know the session or its secret");
       return;
     }
@@ -92,7 +93,7 @@ class SimTarget final : public Target {
   void admit(SessionTicket ticket) override {
     if (!state_->alive) return;
     const SessionId session = ticket.session;
-    state_->tickets.insert_or_assign(session, std::move(ticket));
+    state_->admitted.insert_or_assign(session, Admission{std::move(ticket)});
   }
 
   // Verbs go on taking effect until the fence is certain.
@@ -105,10 +106,12 @@ class SimTarget final : public Target {
       }
     }
     const Nanoseconds delay = doomed.empty() ? 0 : world_.between(1, world_.plan().fence_max);
-    if (doomed.empty()) state_->tickets.erase(session);
-    if (!doomed.empty()) refuse_connections(session);
+    const auto known = state_->admitted.find(session);
+    if (known != state_->admitted.end()) known->second.open = false;
     // The verbs end when the network card says so, whether the process runs or not; it is told on its executor.
-    world_.schedule(delay, [state = state_, doomed = std::move(doomed)] {
+    world_.schedule(delay, [state = state_, session, doomed = std::move(doomed)] {
+      const auto place = state->admitted.find(session);
+      if (place != state->admitted.end() && !place->second.open) state->admitted.erase(place);
       for (const auto& connection : doomed) connection->fence();
       std::erase_if(state->connections, [&](const auto& weak) {
         const auto connection = weak.lock();
@@ -126,12 +129,6 @@ class SimTarget final : public Target {
   }
 
  private:
-  // The ticket's keys stay good for the connections that are being fenced; nobody else gets in with its secret.
-  void refuse_connections(SessionId session) {
-    const auto ticket = state_->tickets.find(session);
-    if (ticket != state_->tickets.end()) ticket->second.secret = std::string(1, '\0') + ticket->second.secret;
-  }
-
   SimWorld& world_;
   std::shared_ptr<TargetState> state_;
 };

@@ -50,7 +50,7 @@ std::string_view name_of(Verb verb) {
 
 void TargetState::end() {
   if (!std::exchange(alive, false)) return;
-  tickets.clear();
+  admitted.clear();
   for (const std::weak_ptr<Connection>& weak : connections) {
     if (const auto connection = weak.lock()) connection->responder_ended();
   }
@@ -98,17 +98,22 @@ void Connection::launch(const WorkRequest& request) {
     answer(flight, CompletionStatus::kBadRequest);
     return;
   }
+  bool late = false;
   if (world_.is_cut(client_, *responder_->process)) {
     first_vanished_ = std::min(first_vanished_, flight->sequence);
     doom(flight->sequence);
   } else if (first_lost_ > flight->sequence && world_.random().chance(plan.break_chance)) {
     // Of this request all, a part or nothing takes effect, of those behind it some of the first or none.
-    if (world_.random().chance(0.5)) first_vanished_ = flight->sequence + world_.random().below(4);
+    if (world_.random().chance(0.5)) {
+      first_vanished_ = flight->sequence + world_.random().below(4);
+      vanishes_in_part_ = world_.random().chance(0.5);
+    }
     doom(flight->sequence);
-    if (world_.random().chance(plan.late_chance)) shift_what_is_under_way(world_.between(1, plan.late_max));
+    late = world_.random().chance(plan.late_chance);
   }
   cut_into_pieces(*flight);
   effects_of(flight, world_.now() + world_.between(plan.verb_latency_min, plan.verb_latency_max));
+  if (late) shift_what_is_under_way(world_.between(1, plan.late_max));
 }
 
 void Connection::cut_into_pieces(Flight& flight) {
@@ -131,7 +136,7 @@ void Connection::cut_into_pieces(Flight& flight) {
 }
 
 // Gives every piece its moment, none before those that the seam promises to be earlier.
-Nanoseconds Connection::effects_of(const FlightPtr& flight, Nanoseconds earliest) {
+void Connection::effects_of(const FlightPtr& flight, Nanoseconds earliest) {
   const FaultPlan& plan = world_.plan();
   const Verb verb = flight->request.verb;
   if (verb != Verb::kRead) earliest = std::max(earliest, writes_done_ + 1);
@@ -145,7 +150,6 @@ Nanoseconds Connection::effects_of(const FlightPtr& flight, Nanoseconds earliest
   }
   if (verb == Verb::kWrite) writes_done_ = last;
   if (is_atomic(verb)) atomics_done_ = last;
-  return last;
 }
 
 void Connection::schedule_effect(const FlightPtr& flight, const Effect& effect) {
@@ -170,9 +174,8 @@ void Connection::take_effect(const FlightPtr& flight, const Effect& effect) {
   if (fenced_ || !responder_->alive || world_.now() >= vanish_at_) return;
   if (flight->sequence >= first_refused_) return;
   if (flight->sequence >= first_vanished_) {
-    // The request at which the connection broke may have taken effect in part.
-    const bool in_part = flight->sequence == first_vanished_ && flight->request.verb == Verb::kWrite;
-    if (!in_part || world_.random().chance(0.5)) return;
+    const bool in_part = vanishes_in_part_ && flight->sequence == first_vanished_;
+    if (!in_part || flight->request.verb != Verb::kWrite || world_.random().chance(0.5)) return;
   }
   const Access target = access(*flight);
   if (target.status != CompletionStatus::kSuccess) {
@@ -190,11 +193,12 @@ void Connection::take_effect(const FlightPtr& flight, const Effect& effect) {
 }
 
 Connection::Access Connection::access(const Flight& flight) const {
-  const auto ticket = responder_->tickets.find(target_.session);
-  if (ticket == responder_->tickets.end()) return {};
+  const auto admission = responder_->admitted.find(target_.session);
+  if (admission == responder_->admitted.end()) return {};
+  const SessionTicket& ticket = admission->second.ticket;
   const WorkRequest& request = flight.request;
-  if (request.verb != Verb::kRead && (target_.read_only || ticket->second.read_only)) return {};
-  for (const ExposedRegion& region : ticket->second.regions) {
+  if (request.verb != Verb::kRead && (target_.read_only || ticket.read_only)) return {};
+  for (const ExposedRegion& region : ticket.regions) {
     if (region.key != request.key) continue;
     const uint64_t bytes = request.bytes();
     if (bytes > region.bytes || request.remote_offset > region.bytes - bytes) return {};

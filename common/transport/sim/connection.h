@@ -14,11 +14,16 @@
 
 namespace skua::sim {
 
+struct Admission {
+  SessionTicket ticket;
+  bool open = true;  // false: being fenced; its keys hold for the old connection until that is certain
+};
+
 struct TargetState {
   SimProcess* process = nullptr;
   uint64_t id = 0;
   bool alive = true;
-  std::map<SessionId, SessionTicket> tickets;
+  std::map<SessionId, Admission> admitted;
   std::vector<std::weak_ptr<Connection>> connections;
   // Words between the read and the write-back of an atomic that failed, and until when.
   std::map<const std::byte*, Nanoseconds> busy;
@@ -74,7 +79,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool client_here() const;
   void launch(const WorkRequest& request);
   void cut_into_pieces(Flight& flight);
-  Nanoseconds effects_of(const FlightPtr& flight, Nanoseconds earliest);
+  void effects_of(const FlightPtr& flight, Nanoseconds earliest);
   void schedule_effect(const FlightPtr& flight, const Effect& effect);
   void take_effect(const FlightPtr& flight, const Effect& effect);
   void copy_piece(Flight& flight, size_t piece, std::byte* memory);
@@ -110,7 +115,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Nanoseconds writes_done_ = 0;        // when the last WRITE posted so far takes effect
   Nanoseconds atomics_done_ = 0;
   uint64_t first_lost_ = ~uint64_t{0};      // from this request on no answer arrives
-  uint64_t first_vanished_ = ~uint64_t{0};  // from this request on nothing takes effect
+  uint64_t first_vanished_ = ~uint64_t{0};  // from this request on nothing takes effect,
+  bool vanishes_in_part_ = false;           // but of its first WRITE some lines may
   Nanoseconds vanish_at_ = INT64_MAX;       // from this time on nothing takes effect
   Nanoseconds shift_ = 0;                // what is under way was put off by so much in all
 

@@ -194,7 +194,8 @@ void SimProcess::dial(const NetAddress& address, Nanoseconds timeout,
   const Nanoseconds dialled_at = world_.now();
   const uint64_t dialler = incarnation_;
   // The acceptor's turn comes on its own executor; until then the listener may have gone.
-  const auto arrive = [this, address, timeout, done, refuse, dialled_at, dialler, events = std::move(events)]() mutable {
+  auto arrive = [this, address, timeout, done, refuse, dialled_at, dialler,
+                 events = std::move(events)]() mutable {
     if (!alive_ || incarnation_ != dialler) return;
     const auto place = world_.listeners_.find(address.to_string());
     if (place == world_.listeners_.end()) {
@@ -215,7 +216,7 @@ void SimProcess::dial(const NetAddress& address, Nanoseconds timeout,
     });
     link->open(0, [link, done] { done(std::shared_ptr<Channel>(std::make_shared<SimChannel>(link, Link::Side{0}))); });
   };
-  world_.schedule(latency, arrive);
+  world_.schedule(latency, std::move(arrive));
 }
 
 }  // namespace skua::sim
