@@ -26,7 +26,8 @@ inline constexpr uint64_t kMaxPartitionBytes = uint64_t{1} << 40;  // what a slo
 // Threads: the executor's.
 class Arena {
  public:
-  // Error: kConfiguration (a limit out of range), kResourceExhausted (memory, address range or 2 MiB pages not to be had).
+  // Error: kConfiguration (a limit out of range), kResourceExhausted (memory, address range or 2 MiB pages that cannot
+  // be had).
   static Result<std::unique_ptr<Arena>> create(uint64_t memory_bytes, PagePolicy pages);
   ~Arena();
   Arena(const Arena&) = delete;

@@ -151,6 +151,28 @@ TEST(Heap, EmptySegmentsServeAnotherClass) {
 }
 
 // Model of rule 13: a word (address, class, version) that was valid until epoch e is not handed out again before epoch
+// that follows would start with the version that the long-lived one had until a moment ago.
+TEST(Heap, LongLivedBlockOfAClosedSegmentDoesNotGetItsVersionBackAtOnce) {
+  HeapFixture f;
+  const auto lasting = f.take(9);
+  for (int i = 0; i < 255; ++i) {
+    const auto churned = f.take(9);
+    ASSERT_NE(churned->block_units, lasting->block_units);
+    f.heap.use(churned->ref);
+    f.reclaim();
+  }
+  f.heap.use(lasting->ref);
+  f.reclaim();
+  ASSERT_EQ(f.heap.heap_bytes(), 0U) << "the segment is closed";
+
+  const auto again = f.take(9);
+
+  ASSERT_EQ(again->block_units, lasting->block_units);
+  EXPECT_GT(again->generation, lasting->generation + 250) << "full generations go on from the highest";
+  EXPECT_EQ(again->generation & 255, (lasting->generation + 1) & 255);
+}
+
+// Model of rule 13: a word (address, class, version) that was valid until epoch e is not handed out again before epoch
 // e + 256; and no (address, generation) ever comes back, whatever the class.
 TEST(Heap, GenerationsAndVersionsSurviveReuseOfSegments) {
   HeapFixture f(1 << 20);

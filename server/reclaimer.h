@@ -30,8 +30,8 @@ class ReclaimHost {
   virtual uint64_t cluster_time_ms() const = 0;
   virtual bool sessions_may_write() const = 0;
   virtual bool memory_plentiful() const = 0;
-  // Blocks were freed, or a cycle began whose reports are of `gathered_epoch` or later and has ended. `pending`: another
-  // cycle may free more without anything else happening. Calls kick when it needs that other cycle.
+  // A cycle has ended that began when every session had reported `gathered_epoch` or later; what it retired is free.
+  // `pending`: another cycle may free more without anything else happening. Calls kick when it needs that other cycle.
   virtual void cycle_finished(uint64_t gathered_epoch, bool pending) = 0;
 };
 

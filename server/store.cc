@@ -176,7 +176,8 @@ void StoreImpl::grant(const control::GrantRequest& request, std::function<void(R
   wait.blocks = std::min(request.blocks(), kMaxGrantBlocks);
   wait.done = std::move(done);
   if (segment_shape(wait.size_class).chunks * kChunkBytes > arena_->limit() - index_bytes_) {
-    return refuse(wait, "a block of " + std::to_string(proto::size_class_bytes(wait.size_class)) + " bytes can never fit");
+    return refuse(wait, "a block of " + std::to_string(proto::size_class_bytes(wait.size_class)) +
+                            " bytes can never fit");
   }
   // Who came first goes first; memory of other partitions is kept for those who wait.
   const bool contended = std::any_of(waits_.begin(), waits_.end(), [&](const Wait& other) {
