@@ -355,6 +355,7 @@ void ClientCore::close_session(uint32_t server, SessionId session) {
 }
 
 void ClientCore::on_push(uint32_t server, const control::Envelope& envelope) {
+  if (envelope.has_cluster_map()) take_map(envelope.cluster_map());
   if (!envelope.has_epoch_advance()) return;
   const control::EpochAdvance& advance = envelope.epoch_advance();
   if (advance.map_epoch() > raw_map_.epoch()) refresh_map([](const Result<void>&) {});
