@@ -28,7 +28,10 @@ class SessionCore;
 struct Batch {
   static constexpr size_t kMaxRequests = 8;
 
-  WorkRequest requests[kMaxRequests];
+  Batch() {}
+  union {
+    WorkRequest requests[kMaxRequests];  // the first `count` are alive; add makes them so
+  };
   uint32_t count = 0;
   CompletionStatus status = CompletionStatus::kSuccess;
   bool posted = false;        // taken by a link: it may take effect
@@ -45,7 +48,7 @@ struct Batch {
     done = false;
     waiter = {};
   }
-  WorkRequest& add() { return requests[count++]; }
+  WorkRequest& add() { return *std::construct_at(&requests[count++]); }
   bool full() const { return count == kMaxRequests; }
 };
 

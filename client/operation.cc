@@ -91,12 +91,12 @@ Result<void> Operation::check_writable() const {
 }
 
 Status Operation::unavailable() const {
-  return Status(why_.code() == StatusCode::kUnauthenticated || why_.code() == StatusCode::kPermissionDenied ||
-                        why_.code() == StatusCode::kIncompatible
-                    ? why_.code()
-                    : StatusCode::kUnavailable,
+  const StatusCode code = why_ ? why_->code() : StatusCode::kUnavailable;
+  const bool telling = code == StatusCode::kUnauthenticated || code == StatusCode::kPermissionDenied ||
+                       code == StatusCode::kIncompatible;
+  return Status(telling ? code : StatusCode::kUnavailable,
                 "gave up after " + std::to_string(core_.options().operation_timeout / kMillisecond) +
-                    " ms, nothing was changed: " + why_.message());
+                    " ms, nothing was changed: " + (why_ ? why_->message() : "no server was reached"));
 }
 
 // --- Place
@@ -130,8 +130,8 @@ Task<Result<void>> Operation::prepare() {
       core_.refresh_map();
     } else if (Link& link = **found; !link.ready()) {
       why_ = link.last_error();
-      if (why_.code() == StatusCode::kUnauthenticated || why_.code() == StatusCode::kIncompatible) {
-        co_return tl::make_unexpected(why_);
+      if (why_->code() == StatusCode::kUnauthenticated || why_->code() == StatusCode::kIncompatible) {
+        co_return tl::make_unexpected(*why_);
       }
       link.ensure_open();
       if (link.retry_at() != 0) until = std::min(until, link.retry_at());
@@ -259,7 +259,6 @@ void Operation::Posted::await_suspend(std::coroutine_handle<> handle) {
 
 void Operation::add_read(Batch& batch, uint64_t offset, void* into, size_t bytes) {
   WorkRequest& request = batch.add();
-  request = WorkRequest{};
   request.verb = Verb::kRead;
   request.key = partition_->key;
   request.remote_offset = offset;
@@ -269,7 +268,6 @@ void Operation::add_read(Batch& batch, uint64_t offset, void* into, size_t bytes
 
 void Operation::add_cas(Batch& batch, uint64_t offset, uint64_t compare, uint64_t swap, uint64_t& old) {
   WorkRequest& request = batch.add();
-  request = WorkRequest{};
   request.verb = Verb::kCompareAndSwap;
   request.key = partition_->key;
   request.remote_offset = offset;
@@ -281,7 +279,6 @@ void Operation::add_cas(Batch& batch, uint64_t offset, uint64_t compare, uint64_
 
 void Operation::add_write(Batch& batch, uint64_t offset, const proto::BlockHeader& header, std::string_view value) {
   WorkRequest& request = batch.add();
-  request = WorkRequest{};
   request.verb = Verb::kWrite;
   request.key = partition_->key;
   request.remote_offset = offset;

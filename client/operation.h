@@ -168,7 +168,7 @@ class Operation {
   uint32_t partition_index_ = 0;
   Nanoseconds deadline_ = 0;        // 0: not asked for yet
   uint32_t attempts_ = 0;
-  Status why_{StatusCode::kUnavailable, "no server was reached"};
+  std::optional<Status> why_;       // what stood in the way last
 };
 
 // kInvalidArgument for what no server could store; nothing is sent.

@@ -266,17 +266,17 @@ Nanoseconds SessionCore::next_deadline() const {
 
 void SessionCore::sleep(Nanoseconds limit) {
   if (limit <= 0) return;
-  std::vector<pollfd> descriptors;
-  descriptors.push_back({wake_descriptor_, POLLIN, 0});
+  descriptors_.clear();
+  descriptors_.push_back({wake_descriptor_, POLLIN, 0});
   for (const auto& link : links_) {
     if (link && link->busy() && link->wait_descriptor() >= 0) {
-      descriptors.push_back({link->wait_descriptor(), POLLIN, 0});
+      descriptors_.push_back({link->wait_descriptor(), POLLIN, 0});
     }
   }
   sleeping_.store(true, std::memory_order_seq_cst);
   if (!has_mail_.load(std::memory_order_seq_cst) && !report_due_.load(std::memory_order_seq_cst)) {
     const timespec time{limit / kSecond, limit % kSecond};
-    ppoll(descriptors.data(), descriptors.size(), &time, nullptr);
+    ppoll(descriptors_.data(), descriptors_.size(), &time, nullptr);
   }
   sleeping_.store(false, std::memory_order_seq_cst);
   eventfd_t ignored = 0;

@@ -3,6 +3,8 @@
 //
 // Threads: one owner thread. The control thread enters only through the gate (when no operation runs) and the mailbox.
 // Invariants: I12: the session reports an epoch only between operations, with no verb outstanding.
+#include <poll.h>
+
 #include <array>
 #include <atomic>
 #include <coroutine>
@@ -173,7 +175,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   int wake_descriptor_ = -1;  // eventfd
   std::atomic<bool> sleeping_{false};
   Nanoseconds idle_since_ = 0;
-  uint64_t map_request_epoch_ = 0;
+  std::vector<pollfd> descriptors_;  // of the current sleep
   Nanoseconds map_requested_at_ = 0;
 };
 
