@@ -49,6 +49,9 @@ void Membership::connect() {
                             self->connection_->on_closed([weak](const Status& why) {
                               if (const auto owner = weak.lock()) owner->lost(why);
                             });
+                            self->connection_->on_push([weak](const control::Envelope& push) {
+                              if (const auto owner = weak.lock()) owner->pushed(push);
+                            });
                             self->join();
                           });
 }
@@ -137,9 +140,18 @@ void Membership::beat_answered(Result<control::Envelope> reply) {
     if (const auto self = weak.lock()) self->beat();
   });
   if (reply->has_ack() && events_.cluster_time_ms) events_.cluster_time_ms(reply->ack().cluster_time_ms());
-  if (!reply->has_cluster_map() || reply->cluster_map().epoch() <= map_epoch_) return;
-  map_epoch_ = reply->cluster_map().epoch();
-  if (events_.map) events_.map(reply->cluster_map());
+  if (reply->has_cluster_map()) offered(reply->cluster_map());
+}
+
+// Spares a heartbeat's wait; the heartbeat makes up for a push that was lost.
+void Membership::pushed(const control::Envelope& push) {
+  if (joined_once_ && !stopped_ && push.has_cluster_map()) offered(push.cluster_map());
+}
+
+void Membership::offered(const control::ClusterMap& map) {
+  if (map.epoch() <= map_epoch_) return;
+  map_epoch_ = map.epoch();
+  if (events_.map) events_.map(map);
 }
 
 void Membership::leave(Nanoseconds timeout, std::function<void()> done) {

@@ -58,6 +58,8 @@ class Membership : public std::enable_shared_from_this<Membership> {
   void taken_in(const control::Joined& joined);
   void beat();
   void beat_answered(Result<control::Envelope> reply);
+  void pushed(const control::Envelope& push);
+  void offered(const control::ClusterMap& map);
   void lost(const Status& why);
   static bool final_refusal(StatusCode code);
 
