@@ -150,8 +150,8 @@ TEST(Heap, EmptySegmentsServeAnotherClass) {
   EXPECT_GE(large_bytes * 10, small * proto::size_class_bytes(2) * 9);
 }
 
-// Model of rule 13: a word (address, class, version) that was valid until epoch e is not handed out again before epoch
-// that follows would start with the version that the long-lived one had until a moment ago.
+// One block lives on while its neighbour takes all 256 versions: without memory of each block's own version, the
+// segment that follows would start with the version that the long-lived one had until a moment ago.
 TEST(Heap, LongLivedBlockOfAClosedSegmentDoesNotGetItsVersionBackAtOnce) {
   HeapFixture f;
   const auto lasting = f.take(9);
