@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "proto/control.pb.h"
 #include "proto/size_class.h"
 
 namespace skua {

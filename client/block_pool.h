@@ -14,9 +14,13 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "proto/control.pb.h"
 
 namespace skua {
+
+namespace control {
+class EpochReport;
+class Grant;
+}  // namespace control
 
 struct GrantedBlock {
   uint64_t block_units = 0;

@@ -25,7 +25,11 @@ Task<Result<PutIfAbsentOutcome>> put_if_absent_operation(SessionCore& core, std:
     }
     Found found;
     if (co_await operation.find(found, Want::kIdentity) != Step::kDone) continue;
-    if (found.present && !operation.is_expired(found.header)) co_return PutIfAbsentOutcome{};
+    if (found.present) {
+      const auto lifetime = operation.lifetime(found.header);
+      if (lifetime == Operation::Lifetime::kUnclear) continue;
+      if (lifetime == Operation::Lifetime::kPresent) co_return PutIfAbsentOutcome{};
+    }
     if (found.frozen) continue;
     Draft draft = make_draft(operation, value, options, proto::kBlockConditional);
     const auto stored = co_await store_conditionally(operation, found, draft, ++tries);
@@ -65,7 +69,10 @@ Task<Result<CompareAndSwapOutcome>> compare_and_swap_operation(SessionCore& core
     } else {
       if (co_await operation.find(found, Want::kIdentity) != Step::kDone) continue;
       // Tokens name the block and its whole generation (rule 6); a slot word repeats every 256 of them.
-      const bool matches = found.present && !operation.is_expired(found.header) &&
+      if (!found.present) co_return CompareAndSwapOutcome{};
+      const auto lifetime = operation.lifetime(found.header);
+      if (lifetime == Operation::Lifetime::kUnclear) continue;
+      const bool matches = lifetime == Operation::Lifetime::kPresent &&
                            found.word.block_units() == expected.block_units &&
                            found.header.generation == expected.generation;
       if (!matches) co_return CompareAndSwapOutcome{};
@@ -149,7 +156,9 @@ Task<Result<int64_t>> increment_operation(SessionCore& core, std::string_view ke
     }
     Found found;
     if (co_await read_current(operation, found) != Step::kDone || found.frozen) continue;
-    const bool counts = found.present && !operation.is_expired(found.header);
+    const auto lifetime = found.present ? operation.lifetime(found.header) : Operation::Lifetime::kExpired;
+    if (lifetime == Operation::Lifetime::kUnclear) continue;
+    const bool counts = lifetime == Operation::Lifetime::kPresent;
     const Result<int64_t> sum = add_to(counts ? found.value : std::string_view("0"), delta);
     if (!sum) co_return operation.failed(sum.error());
     char text[24];

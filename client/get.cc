@@ -32,7 +32,7 @@ Task<Step> read_cached(Operation& operation, SlotCacheEntry entry, GetOutcome& o
   const bool accepted = SlotWord(slot) == entry.word &&
                         BlockView::parse({scratch.data(), entry.block_bytes}, entry.word, view) == BlockFault::kNone &&
                         view.key() == operation.key() && view.header().namespace_id == 0 &&
-                        !operation.is_expired(view.header());
+                        operation.lifetime(view.header()) == Operation::Lifetime::kPresent;
   if (!accepted) {
     operation.forget();
     co_return Step::kRestart;
@@ -68,7 +68,10 @@ Task<Result<GetOutcome>> get_operation(SessionCore& core, std::string_view key, 
     Found found;
     const Step step = co_await operation.find(found, Want::kValue, user);
     if (step != Step::kDone) continue;
-    if (!found.present || operation.is_expired(found.header)) co_return std::move(outcome);
+    if (!found.present) co_return std::move(outcome);
+    const auto lifetime = operation.lifetime(found.header);
+    if (lifetime == Operation::Lifetime::kUnclear) continue;
+    if (lifetime == Operation::Lifetime::kExpired) co_return std::move(outcome);
     if (!found.frozen) operation.remember(found);
     co_return outcome_of(found);
   }
@@ -99,7 +102,10 @@ Task<Result<bool>> exists_operation(SessionCore& core, std::string_view key) {
     }
     Found found;
     if (co_await operation.find(found, Want::kIdentity) != Step::kDone) continue;
-    if (!found.present || operation.is_expired(found.header)) co_return false;
+    if (!found.present) co_return false;
+    const auto lifetime = operation.lifetime(found.header);
+    if (lifetime == Operation::Lifetime::kUnclear) continue;
+    if (lifetime == Operation::Lifetime::kExpired) co_return false;
     if (!found.frozen) operation.remember(found);
     co_return true;
   }

@@ -71,7 +71,10 @@ void Link::on_opened(Result<control::SessionOpened> opened) {
   return_unused_ = false;
   time_offset_ms_ = 0;
   update_time(opened->cluster_time_ms());
-  endpoints_.assign(opened->endpoints().begin(), opened->endpoints().end());
+  endpoints_.clear();
+  for (const control::Endpoint& endpoint : opened->endpoints()) {
+    endpoints_.push_back({endpoint.transport(), endpoint.address()});
+  }
   pool_.clear();
   core_.forget_server(server_);
   partitions_.clear();
@@ -126,7 +129,7 @@ void Link::start_connect() {
   for (const auto& connector : core_.client().connectors()) {
     if (wanted != "auto" && wanted != connector->name()) continue;
     const auto endpoint = std::find_if(endpoints_.begin(), endpoints_.end(),
-                                       [&](const auto& e) { return e.transport() == connector->name(); });
+                                       [&](const auto& e) { return e.transport == connector->name(); });
     if (endpoint != endpoints_.end()) {
       untried_.push_back(*endpoint);
     } else {
@@ -138,13 +141,13 @@ void Link::start_connect() {
 
 void Link::connect_next() {
   while (!untried_.empty()) {
-    const control::Endpoint endpoint = untried_.front();
+    const Endpoint endpoint = untried_.front();
     untried_.erase(untried_.begin());
     const auto& connectors = core_.client().connectors();
     const auto connector = std::find_if(connectors.begin(), connectors.end(),
-                                        [&](const auto& c) { return c->name() == endpoint.transport(); });
+                                        [&](const auto& c) { return c->name() == endpoint.transport; });
     ConnectTarget target;
-    target.address = endpoint.address();
+    target.address = endpoint.address;
     target.session = session_;
     target.secret = secret_;
     target.read_only = core_.options().read_only;
@@ -154,11 +157,11 @@ void Link::connect_next() {
     }
     auto connected = (*connector)->connect(target);
     if (!connected) {
-      transport_notes_ += " (" + endpoint.transport() + ": " + connected.error().message() + ")";
+      transport_notes_ += " (" + endpoint.transport + ": " + connected.error().message() + ")";
       continue;
     }
     queue_pair_ = std::move(*connected);
-    transport_ = endpoint.transport();
+    transport_ = endpoint.transport;
     state_ = LinkState::kConnecting;
     if (queue_pair_->state() == QueuePairState::kReady) became_ready();
     return;
@@ -341,7 +344,7 @@ void Link::request_blocks(BlockPool::Shelf& shelf) {
       });
 }
 
-control::EpochReport Link::make_report() {
+void Link::make_report(control::EpochReport& report) {
   SKUA_CHECK(state_ == LinkState::kReady && active_ == 0 && outstanding_ == nullptr, "report within an operation");
   if (announced_epoch_ > epoch_) {
     epoch_ = announced_epoch_;
@@ -349,11 +352,9 @@ control::EpochReport Link::make_report() {
       if (state) state->stale = true;
     }
   }
-  control::EpochReport report;
   report.set_session_id(static_cast<uint64_t>(session_));
   report.set_reclaim_epoch(epoch_);
   pool_.report(report, std::exchange(return_unused_, false));
-  return report;
 }
 
 }  // namespace skua

@@ -21,6 +21,11 @@
 
 namespace skua {
 
+namespace control {
+class SessionFenced;
+class SessionOpened;
+}  // namespace control
+
 class SessionCore;
 
 // Requests that one operation posts together: one round trip. Lives in the operation's frame until it is done.
@@ -109,7 +114,7 @@ class Link {
     return ready() && (announced_epoch_ > epoch_ || pool_.wants_report() || return_unused_);
   }
   // What was used and which epoch is left behind. Requires: ready() and no operation here.
-  control::EpochReport make_report();
+  void make_report(control::EpochReport& report);
   std::vector<std::coroutine_handle<>>& admission() { return admission_; }
   void close();
 
@@ -138,8 +143,12 @@ class Link {
   SessionId session_{};
   std::string secret_;
   std::unique_ptr<QueuePair> queue_pair_;
-  std::vector<control::Endpoint> endpoints_;
-  std::vector<control::Endpoint> untried_;
+  struct Endpoint {
+    std::string transport;
+    std::string address;
+  };
+  std::vector<Endpoint> endpoints_;
+  std::vector<Endpoint> untried_;
   std::string transport_;
   std::string transport_notes_;
   std::vector<std::unique_ptr<PartitionState>> partitions_;  // by partition; null: not this server's

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 
-#include "client/client_core.h"
 #include "proto/limits.h"
 
 namespace skua {

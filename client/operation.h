@@ -78,8 +78,14 @@ class Operation {
   // Counts a new start; from the fourth on waits a random time that grows. Error: the deadline has passed.
   Task<Result<void>> retry();
   uint64_t now_ms() const { return link_->cluster_time_ms(); }
-  bool is_expired(const proto::BlockHeader& header) const {
-    return header.expiry_ms() != 0 && header.expiry_ms() <= now_ms();
+  // Is a block that was read in this attempt past its expiry? "Expired" needs a time from before the READ, "present"
+  // one from behind it; in between, the attempt is repeated with a fresh earlier time (ADR 0005).
+  enum class Lifetime : uint8_t { kPresent, kExpired, kUnclear };
+  Lifetime lifetime(const proto::BlockHeader& header) {
+    if (header.expiry_ms() == 0) return Lifetime::kPresent;
+    if (header.expiry_ms() <= observed_ms_) return Lifetime::kExpired;
+    observed_ms_ = now_ms();
+    return header.expiry_ms() > observed_ms_ ? Lifetime::kPresent : Lifetime::kUnclear;
   }
 
   // --- Posting
@@ -115,9 +121,8 @@ class Operation {
   Task<Published> publish(Batch& batch, uint64_t slot_offset, proto::SlotWord old, proto::SlotWord neu,
                           proto::SlotWord prev);
   // The operation's CAS from `from`, read in this operation, lost to `current`: may it count as having happened just
-  // before? (rule 5) `expires`: from's block has an expiry, so the sweep may have removed it: that absorbs nothing.
-  // Nothing: the connection broke.
-  Task<std::optional<bool>> absorbed(proto::SlotWord from, proto::SlotWord current, bool expires);
+  // before? (rule 5, ADR 0005) Nothing: the connection broke.
+  Task<std::optional<bool>> absorbed(proto::SlotWord from, proto::SlotWord current);
 
   // --- Cache
   SlotCacheEntry* cached();
@@ -168,6 +173,7 @@ class Operation {
   uint32_t partition_index_ = 0;
   Nanoseconds deadline_ = 0;        // 0: not asked for yet
   uint32_t attempts_ = 0;
+  uint64_t observed_ms_ = 0;        // cluster time, read before the current attempt's READs; 0: not needed so far
   std::optional<Status> why_;       // what stood in the way last
 };
 

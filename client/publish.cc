@@ -82,10 +82,10 @@ Task<bool> Operation::reconnected() {
   }
 }
 
-Task<std::optional<bool>> Operation::absorbed(SlotWord from, SlotWord current, bool expires) {
+Task<std::optional<bool>> Operation::absorbed(SlotWord from, SlotWord current) {
   const SlotWord winner = bare(current);
   if (winner == from) co_return false;  // FROZEN, or never executed
-  if (winner.state() != SlotState::kLive) co_return !expires;
+  if (winner.state() != SlotState::kLive && winner.state() != SlotState::kFreed) co_return false;
   Scratch scratch = core_.scratch().take(sizeof(BlockHeader) + key_.size());
   Batch batch;
   add_read(batch, winner.block_offset(), scratch.data(), sizeof(BlockHeader) + key_.size());
@@ -95,7 +95,9 @@ Task<std::optional<bool>> Operation::absorbed(SlotWord from, SlotWord current, b
   if ((header.generation & (proto::kVersionModulus - 1)) != winner.version()) co_return false;
   const bool same_key = header.key_bytes == key_.size() &&
                         std::memcmp(scratch.data() + sizeof header, key_.data(), key_.size()) == 0;
-  if (!same_key) co_return !expires;  // another key has the slot: this one was removed in between
+  // Behind another key's word lies a remove, or the sweep that took an expired block away: nobody can tell which.
+  if (!same_key) co_return false;
+  if (winner.state() == SlotState::kFreed) co_return header.expiry_ms() == 0;
   co_return (header.flags & proto::kBlockConditional) == 0;
 }
 

@@ -105,8 +105,7 @@ Task<Result<VersionToken>> put_operation(SessionCore& core, std::string_view key
       const Published published = co_await replace(operation, found.slot_offset, found.word, draft);
       if (published.verdict == Verdict::kInDoubt) co_return operation.failed(operation.doubt());
       if (published.verdict == Verdict::kWon) co_return draft.version();
-      const auto absorbed =
-          co_await operation.absorbed(found.word, published.current, found.header.expiry_ms() != 0);
+      const auto absorbed = co_await operation.absorbed(found.word, published.current);
       if (absorbed && *absorbed) co_return draft.version();
       continue;
     }
@@ -135,7 +134,10 @@ Task<Result<bool>> remove_operation(SessionCore& core, std::string_view key) {
     if (!use_cache) {
       Found found;
       if (co_await operation.find(found, Want::kIdentity) != Step::kDone || found.frozen) continue;
-      if (!found.present || operation.is_expired(found.header)) co_return false;
+      if (!found.present) co_return false;
+      const auto lifetime = operation.lifetime(found.header);
+      if (lifetime == Operation::Lifetime::kUnclear) continue;
+      if (lifetime == Operation::Lifetime::kExpired) co_return false;
       slot_offset = found.slot_offset;
       word = found.word;
     }

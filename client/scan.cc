@@ -3,7 +3,6 @@
 #include <cstring>
 #include <set>
 
-#include "client/client_core.h"
 #include "client/data_path.h"
 
 namespace skua {

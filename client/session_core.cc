@@ -89,7 +89,9 @@ void SessionCore::make_reports() {
       left_over = true;
       continue;
     }
-    client_->send_report(link->server(), link->make_report());
+    control::EpochReport report;
+    link->make_report(report);
+    client_->send_report(link->server(), std::move(report));
     for (const std::coroutine_handle<> waiter : link->admission()) make_ready(waiter);
     link->admission().clear();
   }

@@ -23,6 +23,10 @@
 
 namespace skua {
 
+namespace control {
+class EpochAdvance;
+}
+
 class ClientCore;
 class PartitionMap;
 

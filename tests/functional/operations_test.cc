@@ -228,17 +228,17 @@ TEST_P(Operations, BatchesGiveEachItemItsOwnResult) {
   for (size_t i = 0; i < 100; ++i) EXPECT_TRUE(puts[i].result) << puts[i].result.error().to_string();
   EXPECT_EQ(puts[100].result.error().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(puts[101].result.error().code(), StatusCode::kInvalidArgument);
-  std::vector<MultiGetItem> gets(101);
+  std::vector<MultiGetItem> reads(101);
   const std::string missing = key("missing");
-  for (size_t i = 0; i < 100; ++i) gets[i].key = names[i];
-  gets[100].key = missing;
-  session_->multi_get(gets);
+  for (size_t i = 0; i < 100; ++i) reads[i].key = names[i];
+  reads[100].key = missing;
+  session_->multi_get(reads);
   for (size_t i = 0; i < 100; ++i) {
-    ASSERT_TRUE(gets[i].result && *gets[i].result);
-    EXPECT_EQ(gets[i].value, names[i]);
+    ASSERT_TRUE(reads[i].result && *reads[i].result);
+    EXPECT_EQ(reads[i].value, names[i]);
   }
-  ASSERT_TRUE(gets[100].result);
-  EXPECT_FALSE(*gets[100].result);
+  ASSERT_TRUE(reads[100].result);
+  EXPECT_FALSE(*reads[100].result);
 }
 
 TEST_P(Operations, ScanShowsEveryKeyOnce) {
