@@ -231,8 +231,7 @@ Client::Client(std::unique_ptr<Machinery> machinery) : machinery_(std::move(mach
 Client::~Client() {
   ClientCore& core = *machinery_->core;
   wait_for<bool>(machinery_->executor, [&core](auto done) {
-    core.stop();
-    done(true);
+    core.stop([done] { done(true); });
   });
   machinery_->executor.stop();
 }

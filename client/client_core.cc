@@ -11,6 +11,8 @@ namespace {
 constexpr Nanoseconds kFirstDialDelay = 5 * kMillisecond;
 constexpr Nanoseconds kLastDialDelay = 500 * kMillisecond;
 constexpr Nanoseconds kReportRetry = kMillisecond;
+constexpr Nanoseconds kCloseTimeout = 500 * kMillisecond;
+constexpr size_t kMaxUnsentReports = 1024;
 constexpr Nanoseconds kGrantTimeout = 60 * kSecond;  // the waiting operation has a deadline of its own
 
 Status unexpected(std::string_view what) {
@@ -89,7 +91,19 @@ void ClientCore::try_seed(size_t index, std::vector<std::string> reasons, std::f
   });
 }
 
-void ClientCore::stop() {
+void ClientCore::stop(std::function<void()> done) {
+  if (closing_ == 0) {
+    end();
+    return done();
+  }
+  on_closed_ = std::move(done);
+  executor().after(kCloseTimeout, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self && self->on_closed_) self->end();
+  });
+}
+
+void ClientCore::end() {
   stopped_ = true;
   executor().cancel(keep_alive_timer_);
   for (auto& [id, peer] : peers_) {
@@ -97,6 +111,7 @@ void ClientCore::stop() {
     peer.connection.reset();
     peer.sessions.clear();
   }
+  if (on_closed_) std::exchange(on_closed_, nullptr)();
 }
 
 // --- Map
@@ -206,7 +221,10 @@ void ClientCore::connected(uint32_t server, std::shared_ptr<ControlConnection> c
     auto sessions = peer.sessions;
     for (const auto& [id, session] : sessions) session_gone(peer, id, why);
   }
-  if (peer.sessions.empty()) return answer_waiting(peer, {});
+  if (peer.sessions.empty()) {
+    peer.unsent.clear();
+    return answer_waiting(peer, {});
+  }
   auto left = std::make_shared<size_t>(peer.sessions.size());
   auto ids = std::vector<std::pair<uint64_t, std::string>>();
   for (const auto& [id, session] : peer.sessions) ids.emplace_back(id, session.secret);
@@ -219,6 +237,9 @@ void ClientCore::connected(uint32_t server, std::shared_ptr<ControlConnection> c
       Peer& resumed = self->peers_[server];
       if (!reply && reply.error().code() != StatusCode::kUnavailable) self->session_gone(resumed, id, reply.error());
       if (--*left != 0) return;
+      for (control::EpochReport& report : std::exchange(resumed.unsent, {})) {
+        self->deliver_report(resumed, std::move(report));
+      }
       self->answer_waiting(resumed, reply || resumed.connection ? Result<void>()
                                                                 : Result<void>(tl::make_unexpected(reply.error())));
     });
@@ -327,18 +348,29 @@ void ClientCore::request_grant(const Core& core, uint32_t server, const control:
 void ClientCore::send_report(uint32_t server, control::EpochReport report) {
   executor().post([self = shared_from_this(), server, report = std::move(report)]() mutable {
     const auto found = self->peers_.find(server);
-    // Without a connection the report is lost; the next one says as much and more, but for the use of grants, which
-    // the server then learns when the session ends.
-    if (found == self->peers_.end() || !found->second.connection) return;
-    const uint64_t id = report.session_id();
-    control::Envelope envelope;
-    *envelope.mutable_epoch_report() = std::move(report);
-    found->second.connection->call(std::move(envelope), self->options_.connect_timeout,
-                                   [self, server, id](const Result<control::Envelope>& reply) {
-      if (!reply && reply.error().code() == StatusCode::kStaleEpoch) {
-        self->session_gone(self->peers_[server], id, reply.error());
-      }
-    });
+    if (found != self->peers_.end()) self->deliver_report(found->second, std::move(report));
+  });
+}
+
+// What a report says of grants is said once, so it is kept until the server has it or the session is gone.
+void ClientCore::deliver_report(Peer& peer, control::EpochReport report) {
+  const uint64_t id = report.session_id();
+  if (!peer.sessions.contains(id)) return;
+  if (!peer.connection) {
+    if (report.grants_size() != 0 && peer.unsent.size() < kMaxUnsentReports) peer.unsent.push_back(std::move(report));
+    return;
+  }
+  control::Envelope envelope;
+  *envelope.mutable_epoch_report() = report;
+  peer.connection->call(std::move(envelope), options_.connect_timeout,
+                        [self = shared_from_this(), server = peer.id, id,
+                         report = std::move(report)](const Result<control::Envelope>& reply) mutable {
+    if (reply) return;
+    Peer& now = self->peers_[server];
+    if (reply.error().code() == StatusCode::kStaleEpoch) self->session_gone(now, id, reply.error());
+    if (reply.error().code() == StatusCode::kUnavailable && !self->stopped_) {
+      if (report.grants_size() != 0 && now.unsent.size() < kMaxUnsentReports) now.unsent.push_back(std::move(report));
+    }
   });
 }
 
@@ -350,7 +382,10 @@ void ClientCore::close_session(uint32_t server, SessionId session) {
     if (!found->second.connection) return;
     control::Envelope envelope;
     envelope.mutable_close_session()->set_session_id(static_cast<uint64_t>(session));
-    found->second.connection->call(std::move(envelope), self->options_.connect_timeout, [](const auto&) {});
+    ++self->closing_;
+    found->second.connection->call(std::move(envelope), self->options_.connect_timeout, [self](const auto&) {
+      if (--self->closing_ == 0 && self->on_closed_) self->end();
+    });
   });
 }
 

@@ -38,7 +38,8 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
 
   // Finds a seed that answers and fetches the map. Threads: executor.
   void start(std::function<void(Result<void>)> done);
-  void stop();
+  // Ends every connection. `done` comes when the servers have heard of the sessions that were closed, or soon after.
+  void stop(std::function<void()> done);
 
   // --- Threads: any
   const ClientOptions& options() const { return options_; }
@@ -86,6 +87,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
     Status last_error{StatusCode::kUnavailable, "not connected yet"};
     std::vector<std::function<void(Result<Peer*>)>> waiting;
     std::unordered_map<uint64_t, OpenSession> sessions;  // by session id
+    std::vector<control::EpochReport> unsent;             // reports for the next connection; repeating one is harmless
   };
 
   void try_seed(size_t index, std::vector<std::string> reasons, std::function<void(Result<void>)> done);
@@ -99,6 +101,8 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   void session_gone(Peer& peer, uint64_t session, const Status& why);
   void take_map(const control::ClusterMap& map);
   void keep_alive();
+  void deliver_report(Peer& peer, control::EpochReport report);
+  void end();
   void report_for_idle();
   std::vector<std::shared_ptr<SessionCore>> open_sessions() const;
   HelloTerms terms(uint64_t cluster_id) const;
@@ -114,6 +118,8 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   std::vector<NetAddress> seeds_;
   Random random_;
   bool stopped_ = false;
+  size_t closing_ = 0;  // CloseSession calls under way
+  std::function<void()> on_closed_;
   bool retry_pending_ = false;
   Executor::TimerId keep_alive_timer_ = 0;
   Nanoseconds keep_alive_interval_ = kSecond;

@@ -60,7 +60,7 @@ Task<Result<CompareAndSwapOutcome>> compare_and_swap_operation(SessionCore& core
     }
     Found found;
     const SlotCacheEntry* known = operation.cached();
-    const bool use_cache = known != nullptr && known->has_expiry == 0 && known->generation == expected.generation &&
+    const bool use_cache = known != nullptr && !known->has_expiry() && known->generation == expected.generation &&
                            known->word.block_units() == expected.block_units;
     if (use_cache) {
       found.present = true;

@@ -88,7 +88,7 @@ Task<Result<bool>> exists_operation(SessionCore& core, std::string_view key) {
       if (auto ready = co_await operation.prepare(); !ready) co_return operation.failed(ready.error());
     }
     Batch batch;
-    if (const SlotCacheEntry* known = operation.cached(); known != nullptr && known->has_expiry == 0) {
+    if (const SlotCacheEntry* known = operation.cached(); known != nullptr && !known->has_expiry()) {
       // The word alone proves that the key is there.
       const SlotCacheEntry entry = *known;
       uint64_t slot = 0;

@@ -75,9 +75,7 @@ void Link::on_opened(Result<control::SessionOpened> opened) {
   for (const control::Endpoint& endpoint : opened->endpoints()) {
     endpoints_.push_back({endpoint.transport(), endpoint.address()});
   }
-  pool_.clear();
-  core_.forget_server(server_);
-  partitions_.clear();
+  forget_session();
   partitions_.resize(core_.partitions());
   for (const control::PartitionKey& key : opened->keys()) {
     if (key.partition() >= partitions_.size()) continue;
@@ -114,12 +112,19 @@ void Link::on_session_gone(const Status& why) {
   fail_outstanding();
   ++serial_;
   session_ = SessionId{};
-  pool_.clear();
-  core_.forget_server(server_);
-  partitions_.clear();
+  forget_session();
   state_ = LinkState::kClosed;
   last_error_ = why;
   core_.wake_all();
+}
+
+void Link::forget_session() {
+  pool_.clear();
+  core_.forget_server(server_);
+  if (active_ != 0) {
+    for (auto& state : partitions_) left_behind_.push_back(std::move(state));
+  }
+  partitions_.clear();
 }
 
 void Link::start_connect() {
@@ -284,7 +289,7 @@ bool Link::poll() {
     fail(queue_pair_->error());
     return true;
   }
-  if ((++polls_ & kDeadlineCheckMask) == 0 && outstanding_ != nullptr) check_deadlines();
+  if ((++polls_ & kDeadlineCheckMask) == 0 || !happened) check_deadlines();
   return happened;
 }
 
@@ -307,7 +312,7 @@ void Link::finish(Batch& batch) {
 }
 
 void Link::check_deadlines() {
-  if (outstanding_->deadline == 0 || core_.clock().now() < outstanding_->deadline) return;
+  if (outstanding_ == nullptr || outstanding_->deadline == 0 || core_.clock().now() < outstanding_->deadline) return;
   fail(Status(StatusCode::kPeerLost, "server " + std::to_string(server_) + " did not answer within the operation's " +
                                          "deadline"));
 }

@@ -108,7 +108,9 @@ class Link {
   int wait_descriptor() const { return queue_pair_ ? queue_pair_->wait_descriptor() : -1; }
   // --- Operations that hold references to this server's memory
   void enter() { ++active_; }
-  void leave() { --active_; }
+  void leave() {
+    if (--active_ == 0) left_behind_.clear();
+  }
   bool has_operations() const { return active_ != 0; }
   bool report_due() const {
     return ready() && (announced_epoch_ > epoch_ || pool_.wants_report() || return_unused_);
@@ -129,6 +131,7 @@ class Link {
   void connect_next();
   void became_ready();
   void fail_outstanding();
+  void forget_session();
   bool take_completions();
   void finish(Batch& batch);
   void back_off(const Status& why);
@@ -152,6 +155,8 @@ class Link {
   std::string transport_;
   std::string transport_notes_;
   std::vector<std::unique_ptr<PartitionState>> partitions_;  // by partition; null: not this server's
+  // Of an earlier serial: operations that have not noticed yet may look at them.
+  std::vector<std::unique_ptr<PartitionState>> left_behind_;
   std::vector<std::coroutine_handle<>> admission_;           // begin when the due report is made
   size_t active_ = 0;
   BlockPool pool_;

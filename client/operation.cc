@@ -48,7 +48,8 @@ Result<void> check_options(const PutOptions& options) {
 }
 
 Operation::Operation(SessionCore& core, OperationKind kind, std::string_view key)
-    : core_(core), kind_(kind), key_(key), hash_(proto::KeyHash::of(key)), counters_(core.counters(kind)) {
+    : core_(core), kind_(kind), key_(key), hash_(proto::KeyHash::of(key)),
+      tag_(static_cast<uint32_t>(proto::keyed_hash(key, core.cache_secret()))), counters_(core.counters(kind)) {
   core_.begin_operation();
   LiveCounters::add(counters_.operations, 1);
 }
@@ -472,7 +473,7 @@ SlotWord Operation::word_of(SlotState state, const GrantedBlock& block, uint32_t
 // --- Cache
 
 SlotCacheEntry* Operation::cached() {
-  SlotCacheEntry* entry = core_.cache().find(hash_.bits());
+  SlotCacheEntry* entry = core_.cache().find(hash_.bits(), tag_);
   if (entry == nullptr) return nullptr;
   if (!entry->younger_than(proto::kVersionModulus, link_->epoch()) ||
       entry->directory_version != static_cast<uint32_t>(partition_->root.version())) {
@@ -493,7 +494,7 @@ void Operation::remember(uint64_t slot_offset, SlotWord word, const proto::Block
   entry.block_bytes = static_cast<uint32_t>(proto::block_bytes(header.key_bytes, header.value_bytes));
   entry.epoch = static_cast<uint32_t>(link_->epoch());
   entry.directory_version = static_cast<uint32_t>(partition_->root.version());
-  entry.has_expiry = header.expiry_ms() != 0 ? 1 : 0;
+  entry.tag_and_expiry = (tag_ & ~1U) | (header.expiry_ms() != 0 ? 1U : 0U);
   core_.cache().remember(entry);
 }
 

@@ -128,7 +128,7 @@ class Operation {
   SlotCacheEntry* cached();
   void remember(const Found& found);
   void remember(uint64_t slot_offset, proto::SlotWord word, const proto::BlockHeader& header);
-  void forget() { core_.cache().forget(hash_.bits()); }
+  void forget() { core_.cache().forget(hash_.bits(), tag_); }
 
   // Counts the failure and hands it on.
   Error failed(Status status);
@@ -166,6 +166,7 @@ class Operation {
   const OperationKind kind_;
   const std::string_view key_;
   const proto::KeyHash hash_;
+  const uint32_t tag_;  // tells keys of one hash apart in the cache
   LiveCounters& counters_;
   Link* link_ = nullptr;            // entered
   uint64_t serial_ = 0;             // of the link's session when it was entered

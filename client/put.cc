@@ -128,7 +128,7 @@ Task<Result<bool>> remove_operation(SessionCore& core, std::string_view key) {
       if (auto ready = co_await operation.prepare(); !ready) co_return operation.failed(ready.error());
     }
     const SlotCacheEntry* known = operation.cached();
-    const bool use_cache = known != nullptr && known->has_expiry == 0;
+    const bool use_cache = known != nullptr && !known->has_expiry();
     uint64_t slot_offset = use_cache ? known->slot_offset : 0;
     SlotWord word = use_cache ? known->word : SlotWord{};
     if (!use_cache) {

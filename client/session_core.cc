@@ -42,6 +42,7 @@ SessionCore::SessionCore(std::shared_ptr<ClientCore> client, const ClientOptions
       clock_(client_->clock()),
       cache_(options.cache_entries),
       random_(client_->entropy().next()),
+      cache_secret_(client_->entropy().next()),
       map_(client_->map()),
       wake_descriptor_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   SKUA_CHECK(wake_descriptor_ >= 0, "eventfd(2) failed: out of file descriptors");

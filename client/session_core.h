@@ -74,6 +74,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   SlotCache& cache() { return cache_; }
   ScratchPool& scratch() { return scratch_; }
   Random& random() { return random_; }
+  uint64_t cache_secret() const { return cache_secret_; }
   LiveCounters& counters(OperationKind kind) { return counters_[static_cast<size_t>(kind)]; }
   CounterTable counter_table() const;
   std::string transport_report() const;
@@ -155,6 +156,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   SlotCache cache_;
   ScratchPool scratch_;
   Random random_;
+  const uint64_t cache_secret_;
   std::array<LiveCounters, kOperationKinds> counters_;
   std::shared_ptr<const PartitionMap> map_;
   std::vector<std::unique_ptr<Link>> links_;  // by server id

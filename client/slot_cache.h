@@ -22,8 +22,9 @@ struct SlotCacheEntry {
   uint32_t block_bytes = 0;         // header, key and value
   uint32_t epoch = 0;               // low half of the reclaim epoch in which the word was last seen valid
   uint32_t directory_version = 0;
-  uint32_t has_expiry = 0;
+  uint32_t tag_and_expiry = 0;      // 31 bits of a second hash of the key; lowest bit: the block has an expiry
 
+  bool has_expiry() const { return (tag_and_expiry & 1) != 0; }
   bool younger_than(uint64_t epochs, uint64_t now) const { return static_cast<uint32_t>(now) - epoch < epochs; }
 };
 static_assert(sizeof(SlotCacheEntry) == 48);
@@ -39,18 +40,20 @@ class SlotCache {
     set_mask_ = sets - 1;
   }
 
-  SlotCacheEntry* find(uint64_t hash) {
+  // `tag`: a second hash, keyed by a secret of the session. Two keys with one hash would otherwise share an entry, and
+  // an UPDATE from the cache does not look at the key; nobody can choose keys that agree in both.
+  SlotCacheEntry* find(uint64_t hash, uint32_t tag) {
     if (entries_.empty()) return nullptr;
     SlotCacheEntry* set = &entries_[set_of(hash) * kWays];
     for (size_t way = 0; way < kWays; ++way) {
-      if (set[way].hash == hash && set[way].word.is_live()) return &set[way];
+      if (set[way].hash == hash && (set[way].tag_and_expiry | 1) == (tag | 1) && set[way].word.is_live()) return &set[way];
     }
     return nullptr;
   }
 
   void remember(const SlotCacheEntry& entry) {
     if (entries_.empty()) return;
-    if (SlotCacheEntry* known = find(entry.hash)) {
+    if (SlotCacheEntry* known = find(entry.hash, entry.tag_and_expiry)) {
       *known = entry;
       return;
     }
@@ -65,8 +68,8 @@ class SlotCache {
     ways[next_way_[set]++ % kWays] = entry;
   }
 
-  void forget(uint64_t hash) {
-    if (SlotCacheEntry* known = find(hash)) *known = SlotCacheEntry{};
+  void forget(uint64_t hash, uint32_t tag) {
+    if (SlotCacheEntry* known = find(hash, tag)) *known = SlotCacheEntry{};
   }
 
   template <class Predicate>

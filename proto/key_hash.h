@@ -34,4 +34,7 @@ class KeyHash {
   uint64_t bits_;
 };
 
+// A hash that places nothing: another for each secret.
+uint64_t keyed_hash(std::string_view key, uint64_t secret);
+
 }  // namespace skua::proto
