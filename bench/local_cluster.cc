@@ -1,10 +1,11 @@
 #include "bench/local_cluster.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,21 +22,20 @@
 namespace skua::bench {
 namespace {
 
-constexpr Nanoseconds kPollInterval = 5 * kMillisecond;
+constexpr Nanoseconds kLongestWait = 100 * kMillisecond;  // before looking whether the run was interrupted
+constexpr int kReadyDescriptor = 3;                        // its number in the server
 
-void pause_for(Nanoseconds duration) {
-  timespec time{};
-  time.tv_nsec = duration;
-  (void)nanosleep(&time, nullptr);
+// Waits until it can be read, at most kLongestWait; whether it can.
+bool wait_for(const Descriptor& descriptor) {
+  pollfd polled{descriptor.number(), POLLIN, 0};
+  return poll(&polled, 1, static_cast<int>(kLongestWait / kMillisecond)) > 0;
 }
 
-// The control address in a ready file, one line of JSON that appears whole.
-std::optional<std::string> read_address(const std::string& path) {
+// The control address in what a server says when it is ready, one line of JSON.
+std::optional<std::string> control_address(const std::string& text) {
   constexpr std::string_view kName = "\"control\":\"";
-  std::ifstream file(path);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const size_t name = text.find(kName);
-  if (name == std::string::npos) return std::nullopt;
+  if (name == std::string::npos || text.back() != '\n') return std::nullopt;
   const size_t begin = name + kName.size();
   const std::string address = text.substr(begin, text.find('"', begin) - begin);
   if (!parse_net_address(address)) return std::nullopt;
@@ -51,8 +51,9 @@ std::string end_of_log(const std::string& path) {
 }
 
 // Only what is safe between fork and exec.
-[[noreturn]] void become(const char* program, char* const* arguments, const char* log, pid_t parent) {
+[[noreturn]] void become(char* const* arguments, const char* log, int ready, pid_t parent) {
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // tidy: allow(banned): a forked child has no main to return to
   if (getppid() != parent) _exit(127);
   (void)setpgid(0, 0);  // a Ctrl-C is for the benchmark, which stops its servers itself
   sigset_t none;
@@ -63,11 +64,22 @@ std::string end_of_log(const std::string& path) {
     (void)dup2(output, STDOUT_FILENO);
     (void)dup2(output, STDERR_FILENO);
   }
-  execv(program, arguments);
+  // A descriptor that is its own copy would keep close-on-exec.
+  if (ready == kReadyDescriptor) {
+    (void)fcntl(ready, F_SETFD, 0);
+  } else {
+    (void)dup2(ready, kReadyDescriptor);
+  }
+  execv(arguments[0], arguments);
+  // tidy: allow(banned): a forked child has no main to return to
   _exit(127);
 }
 
 }  // namespace
+
+Descriptor::~Descriptor() {
+  if (number_ >= 0) close(number_);
+}
 
 Result<std::string> find_server_binary(const std::string& wish) {
   std::string path = wish;
@@ -120,7 +132,7 @@ Result<void> LocalCluster::launch(uint32_t index) {
   if (error) return fail(StatusCode::kConfiguration, server.folder + " cannot be made: " + error.message());
 
   std::vector<std::string> arguments{options_.server_binary, "--listen", "127.0.0.1:0",
-                                     "--ready-file", server.folder + "/ready",
+                                     "--ready-fd", std::to_string(kReadyDescriptor),
                                      "--data-dir", server.folder + "/data"};
   const auto add = [&](std::string flag, std::string value) {
     arguments.push_back(std::move(flag));
@@ -138,47 +150,58 @@ Result<void> LocalCluster::launch(uint32_t index) {
   raw.push_back(nullptr);
 
   const std::string log = server.folder + "/log";
+  const auto cannot_start = [] {
+    return fail(StatusCode::kUnavailable, std::string("a server process cannot be started: ") + std::strerror(errno));
+  };
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return cannot_start();
+  server.ready = Descriptor(ends[0]);
+  const Descriptor told(ends[1]);
   const pid_t parent = getpid();
   server.process = fork();
-  if (server.process == 0) become(options_.server_binary.c_str(), raw.data(), log.c_str(), parent);
-  if (server.process < 0) {
-    return fail(StatusCode::kUnavailable, std::string("a server process cannot be started: ") + std::strerror(errno));
-  }
+  if (server.process == 0) become(raw.data(), log.c_str(), told.number(), parent);
+  if (server.process < 0) return cannot_start();
+  server.ended = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, server.process, 0)));
   servers_.push_back(std::move(server));
+  if (servers_.back().ended.number() < 0) return cannot_start();
   return {};
 }
 
-bool LocalCluster::has_ended(Server& server, std::string& how) {
-  if (server.process < 0) return true;
+std::string LocalCluster::collect(Server& server) {
   int status = 0;
-  if (waitpid(server.process, &status, WNOHANG) != server.process) return false;
+  while (waitpid(server.process, &status, 0) < 0 && errno == EINTR) {
+  }
   server.process = -1;
-  how = WIFSIGNALED(status) ? "by signal " + std::to_string(WTERMSIG(status))
-                            : "with exit code " + std::to_string(WEXITSTATUS(status));
-  return true;
+  return WIFSIGNALED(status) ? "by signal " + std::to_string(WTERMSIG(status))
+                             : "with exit code " + std::to_string(WEXITSTATUS(status));
 }
 
 Result<void> LocalCluster::wait_until_ready(uint32_t index, const std::atomic<bool>& interrupted) {
   Server& server = servers_[index];
   const std::string name = "server " + std::to_string(index + 1);
   const Nanoseconds deadline = clock_.now() + options_.ready_timeout;
-  while (true) {
-    if (const auto address = read_address(server.folder + "/ready")) {
-      server.address = *address;
-      return {};
-    }
-    std::string how;
-    if (has_ended(server, how)) {
+  std::string said;
+  while (clock_.now() < deadline) {
+    if (interrupted.load()) return fail(StatusCode::kUnavailable, "interrupted while " + name + " started");
+    if (!wait_for(server.ready)) continue;
+    char buffer[4096];
+    const ssize_t bytes = read(server.ready.number(), buffer, sizeof(buffer));
+    if (bytes > 0) {
+      said.append(buffer, static_cast<size_t>(bytes));
+      if (auto address = control_address(said)) {
+        server.address = std::move(*address);
+        return {};
+      }
+    } else if (bytes == 0) {
+      // It ends, or has closed the pipe without a word.
+      (void)kill(server.process, SIGTERM);
+      const std::string how = collect(server);
       return fail(StatusCode::kUnavailable, name + " ended " + how + "; " + end_of_log(server.folder + "/log"));
     }
-    if (interrupted.load()) return fail(StatusCode::kUnavailable, "interrupted while " + name + " started");
-    if (clock_.now() > deadline) {
-      return fail(StatusCode::kUnavailable, name + " was not ready after " +
-                                                std::to_string(options_.ready_timeout / kSecond) + " s; " +
-                                                end_of_log(server.folder + "/log"));
-    }
-    pause_for(kPollInterval);
   }
+  return fail(StatusCode::kUnavailable, name + " was not ready after " +
+                                            std::to_string(options_.ready_timeout / kSecond) + " s; " +
+                                            end_of_log(server.folder + "/log"));
 }
 
 void LocalCluster::stop() {
@@ -188,11 +211,11 @@ void LocalCluster::stop() {
   }
   const Nanoseconds deadline = clock_.now() + kStopTimeout;
   for (Server& server : servers_) {
-    std::string how;
-    while (!has_ended(server, how)) {
-      if (clock_.now() > deadline) (void)kill(server.process, SIGKILL);
-      pause_for(kPollInterval);
-    }
+    if (server.process <= 0) continue;
+    bool ended = false;
+    while (!ended && clock_.now() < deadline) ended = wait_for(server.ended);
+    if (!ended) (void)kill(server.process, SIGKILL);
+    (void)collect(server);
   }
   servers_.clear();
   std::error_code ignored;

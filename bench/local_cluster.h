@@ -12,12 +12,30 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
 
 namespace skua::bench {
+
+// Closes its file descriptor.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~Descriptor();
+  int number() const { return number_; }
+
+ private:
+  int number_ = -1;
+};
 
 struct LocalClusterOptions {
   uint32_t servers = 1;
@@ -44,6 +62,8 @@ class LocalCluster {
  private:
   struct Server {
     pid_t process = -1;
+    Descriptor ended;   // readable when the process has ended
+    Descriptor ready;   // gets a line of JSON when the server is ready
     std::string folder;
     std::string address;
   };
@@ -51,8 +71,8 @@ class LocalCluster {
   Result<void> make_folder();
   Result<void> launch(uint32_t index);
   Result<void> wait_until_ready(uint32_t index, const std::atomic<bool>& interrupted);
-  // Whether it has ended; it is collected then.
-  bool has_ended(Server& server, std::string& how);
+  // Waits for its end and says how it ended.
+  static std::string collect(Server& server);
   void stop();
 
   const LocalClusterOptions options_;

@@ -20,7 +20,8 @@ std::string refusal(std::vector<const char*> arguments) {
 
 TEST(Options, YcsbsFlagsAndOursAreUnderstood) {
   const auto options = parse({"-load", "-t", "-p", "recordcount=5", "-threads", "3", "-target=100", "-s", "--local",
-                              "2", "--transport=tcp", "--memory", "64MiB", "--seed", "9", "--batch", "16", "-db", "x.Y"});
+                              "2", "--transport=tcp", "--memory", "64MiB", "--seed", "9", "--batch", "16", "-db",
+                              "x.Y"});
   ASSERT_TRUE(options) << options.error().to_string();
   EXPECT_TRUE(options->phases.load && options->phases.run && options->status);
   EXPECT_EQ(options->properties.text("recordcount", ""), "5");

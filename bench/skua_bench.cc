@@ -178,7 +178,9 @@ class Bench {
       return kExitCannotCreate;
     }
     const uint64_t failures = result->summary.failures();
-    if (failures > 0) print_error("skua-bench: " + std::to_string(failures) + " operations failed or read a wrong value");
+    if (failures > 0) {
+      print_error("skua-bench: " + std::to_string(failures) + " operations failed or read a wrong value");
+    }
     return failures == 0 ? kExitDone : kExitFailures;
   }
 

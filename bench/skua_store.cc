@@ -35,16 +35,16 @@ class SkuaStore : public ycsb::KvStore {
   }
 
   void read_many(std::span<ycsb::KvReadItem> items) override {
-    gets_.resize(std::max(gets_.size(), items.size()));
-    const std::span<MultiGetItem> gets(gets_.data(), items.size());
-    for (size_t i = 0; i < items.size(); ++i) gets[i].key = items[i].key;
-    session_->multi_get(gets);
+    requests_.resize(std::max(requests_.size(), items.size()));
+    const std::span<MultiGetItem> requests(requests_.data(), items.size());
+    for (size_t i = 0; i < items.size(); ++i) requests[i].key = items[i].key;
+    session_->multi_get(requests);
     for (size_t i = 0; i < items.size(); ++i) {
-      std::swap(items[i].value, gets[i].value);
-      if (gets[i].result) {
-        items[i].found = gets[i].result->has_value();
+      std::swap(items[i].value, requests[i].value);
+      if (requests[i].result) {
+        items[i].found = requests[i].result->has_value();
       } else {
-        items[i].found = tl::make_unexpected(gets[i].result.error());
+        items[i].found = tl::make_unexpected(requests[i].result.error());
       }
     }
   }
@@ -74,7 +74,7 @@ class SkuaStore : public ycsb::KvStore {
 
  private:
   std::unique_ptr<Session> session_;
-  std::vector<MultiGetItem> gets_;
+  std::vector<MultiGetItem> requests_;
 };
 
 }  // namespace
@@ -94,6 +94,7 @@ Result<std::unique_ptr<SkuaStores>> SkuaStores::connect(ClientOptions options, c
     }
     timespec pause{};
     pause.tv_nsec = kFormingPause;
+    // tidy: allow(banned): nobody tells a client that the cluster has formed; it has to ask again
     (void)nanosleep(&pause, nullptr);
   }
   return stores;

@@ -1,9 +1,9 @@
 #pragma once
 // Properties are a workload's settings: name and value, from files in Java's .properties syntax and from flags.
 //
-// Syntax:  `name=value`, `name: value`, `name value`; `#` and `!` begin comment lines; a line that ends in an odd number
-//          of backslashes goes on in the next one; \t \n \r \f, \uXXXX and \<any character> in names and values. Bytes
-//          outside ASCII are kept as they are.
+// Syntax:  `name=value`, `name: value`, `name value`; `#` and `!` begin comment lines; a line that ends in an odd
+//          number of backslashes goes on in the next one; \t \n \r \f, \uXXXX and \<any character> in names and
+//          values. Bytes outside ASCII are kept as they are.
 // Errors:  kConfiguration, naming the file or flag, the property, its value and what would be accepted.
 // Threads: one at a time.
 #include <cstdint>

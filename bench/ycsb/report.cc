@@ -152,7 +152,7 @@ Result<ReportOptions> ReportOptions::parse(const Properties& properties) {
   ReportOptions options;
   const std::string type = properties.text("measurementtype", "hdrhistogram");
   if (type != "hdrhistogram" && type != "histogram") {
-    return properties.refuse("measurementtype", "must be hdrhistogram or histogram; YCSB's other types are not built in");
+    return properties.refuse("measurementtype", "must be hdrhistogram or histogram; others are not built in");
   }
   options.one_millisecond_buckets = type == "histogram";
   auto percentiles = parse_percentiles(properties);
@@ -176,7 +176,7 @@ Result<ReportOptions> ReportOptions::parse(const Properties& properties) {
   } else if (name == "csv") {
     options.format = ReportFormat::kCsv;
   } else {
-    return properties.refuse("exporter", "must be text, json, csv, or the name of one of YCSB's text and JSON exporters");
+    return properties.refuse("exporter", "must be text, json, csv, or the name of YCSB's text or JSON exporter");
   }
   options.file = properties.text("exportfile", "");
   return options;

@@ -83,7 +83,7 @@ void read_record(Reader& reader, const Properties& properties, WorkloadConfig& c
                                                                      Update{"merge", FieldUpdate::kMerge}});
   config.data_integrity = reader.boolean("dataintegrity", false);
   if (config.data_integrity && config.length_distribution != LengthDistribution::kConstant) {
-    reader.refuse("dataintegrity", "needs fieldlengthdistribution=constant: what a field holds follows from its length");
+    reader.refuse("dataintegrity", "needs fieldlengthdistribution=constant: a field's data follow from its length");
   }
 }
 
@@ -166,7 +166,7 @@ Result<WorkloadConfig> WorkloadConfig::parse(const Properties& properties, Phase
   Reader reader(properties);
   const std::string workload = properties.text("workload", "site.ycsb.workloads.CoreWorkload");
   if (workload != "CoreWorkload" && !workload.ends_with(".CoreWorkload")) {
-    reader.refuse("workload", "is an unknown workload; only CoreWorkload (site.ycsb.workloads.CoreWorkload) is built in");
+    reader.refuse("workload", "is an unknown workload; only site.ycsb.workloads.CoreWorkload is built in");
   }
   read_counts(reader, properties, config, phases);
   read_record(reader, properties, config);
