@@ -1,7 +1,8 @@
 // skua-counters-bench: what one operation of each kind costs in round trips and verbs, one client, over each transport.
 //
 // A cold GET is one of a session without a slot cache; a cached operation is one whose key the same session has just
-// read. The numbers are averages of the library's own counters, so they do not depend on the machine's speed.
+// read. The numbers are averages of the library's own counters, so they do not depend on the machine's speed; what a
+// session reads once (directories) is in them, spread over all keys.
 // Writes a list of {bar, value, limit, unit, holds} to the file of --json.
 #include <signal.h>
 
@@ -47,7 +48,7 @@ struct Counts {
 };
 
 struct Options {
-  uint64_t keys = 20'000;
+  uint64_t keys = 50'000;
   std::string json;
   std::string server_binary;
 };
@@ -201,7 +202,7 @@ int main_of(const std::vector<std::string>& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& flag = arguments[i];
     if (flag == "--quick") {
-      options.keys = 5'000;
+      options.keys = 12'000;
       continue;
     }
     if (flag != "--json" && flag != "--keys" && flag != "--server-binary") return usage("unknown option " + flag);
