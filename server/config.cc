@@ -2,7 +2,6 @@
 
 #include <sysexits.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <bit>
 #include <charconv>
@@ -15,18 +14,11 @@
 
 #include "common/base/net_address.h"
 #include "common/base/units.h"
-#include "common/control/hello.h"
 #include "proto/limits.h"
+#include "server/settings.h"
 
 namespace skua {
 namespace {
-
-struct Setting {
-  std::string name;
-  std::string argument;
-  std::string help;
-  std::function<Result<void>(ServerConfig&, const std::string&)> apply;
-};
 
 Error refuse(std::string why) { return fail(StatusCode::kConfiguration, std::move(why)); }
 
@@ -40,7 +32,7 @@ Result<uint64_t> parse_count(const std::string& text, uint64_t at_most) {
 }
 
 template <class T>
-std::function<Result<void>(ServerConfig&, const std::string&)> count_into(T& (*field)(ServerConfig&), uint64_t at_most) {
+Setting::Apply count_into(T& (*field)(ServerConfig&), uint64_t at_most) {
   return [field, at_most](ServerConfig& config, const std::string& text) -> Result<void> {
     const auto value = parse_count(text, at_most);
     if (!value) return Error(value.error());
@@ -50,7 +42,7 @@ std::function<Result<void>(ServerConfig&, const std::string&)> count_into(T& (*f
 }
 
 template <class Store>
-std::function<Result<void>(ServerConfig&, const std::string&)> address_into(Store store) {
+Setting::Apply address_into(Store store) {
   return [store](ServerConfig& config, const std::string& text) -> Result<void> {
     auto address = parse_net_address(text);
     if (!address) return Error(address.error());
@@ -186,15 +178,6 @@ std::vector<Setting> process_settings() {
   };
 }
 
-const std::vector<Setting>& settings() {
-  static const std::vector<Setting> all = [] {
-    std::vector<Setting> list = network_settings();
-    for (auto& more : {cluster_and_memory_settings(), process_settings()}) list.insert(list.end(), more.begin(), more.end());
-    return list;
-  }();
-  return all;
-}
-
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -208,23 +191,6 @@ size_t edit_distance(const std::string& a, const std::string& b) {
     }
   }
   return row[b.size()];
-}
-
-std::string nearest_name(const std::string& name, bool with_flags_of_the_command_line) {
-  std::vector<std::string> names;
-  for (const Setting& setting : settings()) names.push_back(setting.name);
-  if (with_flags_of_the_command_line) names.insert(names.end(), {"config", "help", "version"});
-  return *std::min_element(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
-    return edit_distance(name, a) < edit_distance(name, b);
-  });
-}
-
-Result<void> apply_named(const Setting& setting, const std::string& shown, const std::string& text,
-                         ServerConfig& config) {
-  if (const auto applied = setting.apply(config, text); !applied) {
-    return fail(applied.error().code(), shown + ": " + applied.error().message());
-  }
-  return {};
 }
 
 // Numbers and lists of a file as they would stand behind a flag.
@@ -241,18 +207,35 @@ std::optional<std::string> text_of(const toml::node& node) {
   return joined;
 }
 
-CommandLine leave(int exit_code, std::string text) {
-  CommandLine result;
-  result.exit_code = exit_code;
-  result.text = std::move(text);
-  return result;
-}
-
-CommandLine usage_error(const std::string& why) {
-  return leave(EX_USAGE, "skua-server: " + why + "\nskua-server --help lists the flags\n");
-}
-
 }  // namespace
+
+const std::vector<Setting>& settings() {
+  static const std::vector<Setting> all = [] {
+    std::vector<Setting> list = network_settings();
+    for (const auto& more : {cluster_and_memory_settings(), process_settings()}) {
+      list.insert(list.end(), more.begin(), more.end());
+    }
+    return list;
+  }();
+  return all;
+}
+
+std::string nearest_name(const std::string& name, bool with_command_line) {
+  std::vector<std::string> names;
+  for (const Setting& setting : settings()) names.push_back(setting.name);
+  if (with_command_line) names.insert(names.end(), {"config", "help", "version"});
+  return *std::min_element(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+    return edit_distance(name, a) < edit_distance(name, b);
+  });
+}
+
+Result<void> apply_named(const Setting& setting, const std::string& shown, const std::string& text,
+                         ServerConfig& config) {
+  if (const auto applied = setting.apply(config, text); !applied) {
+    return fail(applied.error().code(), shown + ": " + applied.error().message());
+  }
+  return {};
+}
 
 Result<void> load_config_file(const std::string& path, ServerConfig& config) {
   toml::table table;
@@ -276,50 +259,6 @@ Result<void> load_config_file(const std::string& path, ServerConfig& config) {
     SKUA_RETURN_IF_ERROR(apply_named(*setting, shown, *text, config));
   }
   return {};
-}
-
-CommandLine parse_command_line(const std::vector<std::string>& arguments) {
-  CLI::App app{"skua-server: one server of a Skua cluster. The first becomes the coordinator, others --join it."};
-  app.name("skua-server");
-  app.allow_extras();
-  std::vector<std::string> values(settings().size());
-  std::vector<CLI::Option*> options;
-  for (size_t i = 0; i < settings().size(); ++i) {
-    const Setting& setting = settings()[i];
-    options.push_back(app.add_option("--" + setting.name, values[i], setting.help)->type_name(setting.argument));
-  }
-  std::string config_path;
-  app.add_option("--config", config_path, "TOML file with the same names; a flag beats it")->type_name("FILE");
-  bool version = false;
-  app.add_flag("--version", version, "show the version");
-  try {
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
-  } catch (const CLI::CallForHelp&) {
-    return leave(0, app.help());
-  } catch (const CLI::ParseError& error) {
-    return usage_error(error.what());
-  }
-  if (version) return leave(0, software_text() + "\n");
-  for (const std::string& extra : app.remaining()) {
-    const std::string name = extra.substr(0, extra.find('='));
-    if (name.rfind("--", 0) != 0) return usage_error("unexpected argument '" + extra + "'");
-    return usage_error("unknown flag '" + name + "'; did you mean --" + nearest_name(name.substr(2), true) + "?");
-  }
-  CommandLine result;
-  result.config.node.data_dir = "./skua-data";
-  result.config.node.report_process_cpu = true;
-  if (!config_path.empty()) {
-    if (const auto loaded = load_config_file(config_path, result.config); !loaded) {
-      return leave(EX_CONFIG, "skua-server: " + loaded.error().message() + "\n");
-    }
-  }
-  for (size_t i = 0; i < options.size(); ++i) {
-    if (options[i]->count() == 0) continue;
-    const auto applied = apply_named(settings()[i], "--" + settings()[i].name, values[i], result.config);
-    if (!applied) return usage_error(applied.error().message());
-  }
-  result.run = true;
-  return result;
 }
 
 int exit_code_of(StatusCode code) {

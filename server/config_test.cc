@@ -41,10 +41,10 @@ TEST_F(ConfigTest, DefaultsAreThoseOfTheHelp) {
 TEST_F(ConfigTest, EveryFlagIsApplied) {
   std::ofstream(directory_ + "/token") << "s3cret\n";
   const CommandLine line = parse_command_line(
-      {"--listen", "[::1]:1", "--data-listen", "10.0.0.1:2", "--advertise", "host", "--join=a:3", "--initial-servers", "3",
-       "--partitions", "128", "--name", "n", "--data-dir", "d", "--memory", "256MiB", "--expected-keys", "5", "--pages",
-       "small", "--transports", "tcp", "--token-file", directory_ + "/token", "--lease-ms", "700", "--log-level",
-       "error", "--ready-fd", "9", "--ready-file", "r", "--join-timeout", "2s"});
+      {"--listen", "[::1]:1", "--data-listen", "10.0.0.1:2", "--advertise", "host", "--join=a:3",
+       "--initial-servers", "3", "--partitions", "128", "--name", "n", "--data-dir", "d", "--memory", "256MiB",
+       "--expected-keys", "5", "--pages", "small", "--transports", "tcp", "--token-file", directory_ + "/token",
+       "--lease-ms", "700", "--log-level", "error", "--ready-fd", "9", "--ready-file", "r", "--join-timeout", "2s"});
 
   ASSERT_TRUE(line.run) << line.text;
   const NodeOptions& node = line.config.node;

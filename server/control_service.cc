@@ -150,7 +150,7 @@ void ControlService::dispatch(const ConnectionPointer& connection, const control
       return;
     default:
       refuse(*connection, request.id(),
-             Status(StatusCode::kInvalidArgument, "this server answers no request of kind '" + body_name(request) + "'"));
+             Status(StatusCode::kInvalidArgument, "this server answers no request '" + body_name(request) + "'"));
   }
 }
 
@@ -204,7 +204,7 @@ bool ControlService::may_use(const ConnectionPointer& connection, const control:
   if (connection->waiting >= kMaxWaiting) {
     refuse(*connection, request.id(),
            Status(StatusCode::kResourceExhausted, std::to_string(connection->waiting) +
-                                                      " requests of this connection wait already; await answers first"));
+                                                      " requests of this connection wait; await answers first"));
     return false;
   }
   return true;

@@ -29,7 +29,8 @@ void write_log(skua::LogLevel level, std::string_view text) {
 }
 
 void set_up_log(skua::LogLevel level) {
-  spdlog::set_default_logger(std::make_shared<spdlog::logger>("skua", std::make_shared<spdlog::sinks::stderr_sink_mt>()));
+  auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("skua", std::move(sink)));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
   spdlog::set_level(spdlog::level::debug);
   skua::set_log_sink(&write_log);
@@ -95,7 +96,8 @@ std::string announce(const skua::ServerConfig& config, const skua::Node& node) {
   return "";
 }
 
-// What ends the program: signals, and the node's own end. Made before any thread, so that all of them block the signals.
+// What ends the program: signals, and the node's own end. Made before any thread, so that all of them block the
+// signals.
 struct EndEvents {
   EndEvents() {
     sigset_t signals;

@@ -17,8 +17,8 @@ TEST(Units, SizesOfEverySpellingAreRead) {
 }
 
 TEST(Units, SizeThatIsNoneIsRefusedWithTextAndRemedy) {
-  for (const char* text : {"", "x", "-1", "+1", "1q", "1ki b x", "MiB", "0x10", "inf", "nan", "1e3", "9999999T", "1.0001k",
-                           "1ib2"}) {
+  for (const char* text : {"", "x", "-1", "+1", "1q", "1ki b x", "MiB", "0x10", "inf", "nan", "1e3", "9999999T",
+                           "1.0001k", "1ib2"}) {
     const auto result = parse_size(text);
     ASSERT_FALSE(result) << text;
     EXPECT_EQ(result.error().code(), StatusCode::kConfiguration);

@@ -58,8 +58,8 @@ struct ListenOptions {
 
 // Binds, listens and accepts (SO_REUSEADDR; port 0 takes a free one). Destroying the listener ends it; its channels go
 // on. Threads: any; `accept` runs on the executor.
-// Error: kConfiguration when the port is taken or not allowed or the address is not this host's, kResourceExhausted when
-// descriptors ran out; with the listener's name, the address, errno and a remedy.
+// Error: kConfiguration when the port is taken or not allowed or the address is not this host's, kResourceExhausted
+// when descriptors ran out; with the listener's name, the address, errno and a remedy.
 Result<std::unique_ptr<Listener>> listen_asio(AsioExecutor& executor, const NetAddress& address, ListenOptions options,
                                               AcceptFunction accept);
 

@@ -51,9 +51,8 @@ void AsioConnection::arm(Nanoseconds delay, void (AsioConnection::*expired)()) {
 
 void AsioConnection::first_frame_missing() {
   if (state_ != State::kOpen || first_frame_seen_) return;
-  break_off(Status(StatusCode::kPeerLost,
-                   (decoder_.pending_bytes() > 0 ? "half a frame and then silence" : "not one frame") + std::string(" in ") +
-                       format_duration(limits_.first_frame_timeout)));
+  const std::string seen = decoder_.pending_bytes() > 0 ? "half a frame and then silence" : "not one frame";
+  break_off(Status(StatusCode::kPeerLost, seen + " in " + format_duration(limits_.first_frame_timeout)));
 }
 
 void AsioConnection::read() {

@@ -43,12 +43,11 @@ class Rpc : public ::testing::Test {
   void ping(Nanoseconds timeout = kSecond) {
     control::Envelope request;
     request.mutable_ping();
-    connection_->call(request, timeout, [this](Result<control::Envelope> reply) { replies_.push_back(std::move(reply)); });
+    connection_->call(request, timeout, [this](auto reply) { replies_.push_back(std::move(reply)); });
   }
 
   ManualExecutor executor_;
   FakeDialer dialer_;
-  ControlConnection::Opened done_;
   Result<std::shared_ptr<ControlConnection>> opened_ = fail(StatusCode::kInternal, "not called");
   std::shared_ptr<ControlConnection> connection_;
   std::vector<Result<control::Envelope>> replies_;
@@ -107,7 +106,7 @@ TEST_F(Rpc, RepliesFindTheirCallsInAnyOrder) {
   for (const char* name : {"a", "b"}) {
     control::Envelope request;
     request.mutable_ping()->set_payload(name);
-    connection_->call(request, kSecond, [&order](Result<control::Envelope> reply) { order += reply->ping().payload(); });
+    connection_->call(request, kSecond, [&order](auto reply) { order += reply->ping().payload(); });
   }
   const control::Envelope first = channel().take();
   const control::Envelope second = channel().take();

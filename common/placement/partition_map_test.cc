@@ -20,7 +20,7 @@ control::ClusterMap two_servers(uint32_t partitions) {
     server.set_instance(id * 1000);
     server.set_alive(true);
   }
-  for (uint32_t partition = 0; partition < partitions; ++partition) map.add_assignments()->set_primary(1 + partition % 2);
+  for (uint32_t i = 0; i < partitions; ++i) map.add_assignments()->set_primary(1 + i % 2);
   return map;
 }
 

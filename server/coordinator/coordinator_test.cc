@@ -42,7 +42,9 @@ class CoordinatorTest : public ::testing::Test {
     coordinator_ = std::move(*opened);
   }
   void join_three() {
-    for (uint64_t i = 1; i <= 3; ++i) ASSERT_EQ(coordinator_->join(join_of("s" + std::to_string(i), i * 10)).value(), i);
+    for (uint64_t i = 1; i <= 3; ++i) {
+      ASSERT_EQ(coordinator_->join(join_of("s" + std::to_string(i), i * 10)).value(), i);
+    }
   }
 
   testing::ManualExecutor executor_;

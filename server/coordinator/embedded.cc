@@ -24,8 +24,9 @@ class EmbeddedMapStore final : public MapStore {
     const rocksdb::Status read = database_->Get({}, slice(kFormatKey), &format);
     if (read.ok() && format == kFormat) return {};
     if (read.ok()) {
-      return fail(StatusCode::kConfiguration, directory_ + ": its format is '" + format + "', this release reads '" +
-                                                  std::string(kFormat) + "'; use the release that wrote it, or another --data-dir");
+      return fail(StatusCode::kConfiguration,
+                  directory_ + ": its format is '" + format + "', this release reads '" + std::string(kFormat) +
+                      "'; use the release that wrote it, or another --data-dir");
     }
     if (!read.IsNotFound()) return broken("read", read);
     const std::unique_ptr<rocksdb::Iterator> iterator(database_->NewIterator({}));
@@ -67,8 +68,8 @@ class EmbeddedMapStore final : public MapStore {
     return {};
   }
   Error broken(std::string_view step, const rocksdb::Status& status) const {
-    return fail(StatusCode::kResourceExhausted, "coordinator's data in " + directory_ + ": " + std::string(step) + ": " +
-                                                    status.ToString());
+    return fail(StatusCode::kResourceExhausted,
+                "coordinator's data in " + directory_ + ": " + std::string(step) + ": " + status.ToString());
   }
 
   std::unique_ptr<rocksdb::DB> database_;
@@ -96,8 +97,9 @@ Result<std::unique_ptr<MapStore>> open_embedded_map_store(const std::string& dir
     const std::string text = opened.ToString();
     const bool locked = text.find("lock") != std::string::npos || text.find("LOCK") != std::string::npos;
     return fail(locked ? StatusCode::kUnavailable : StatusCode::kConfiguration,
-                "coordinator's data in " + directory + (locked ? ": another process uses it: " : ": cannot be opened: ") +
-                    text + "; " + (locked ? "stop that process or choose" : "choose") + " another --data-dir");
+                "coordinator's data in " + directory +
+                    (locked ? ": another process uses it: " : ": cannot be opened: ") + text + "; " +
+                    (locked ? "stop that process or choose" : "choose") + " another --data-dir");
   }
   auto store = std::make_unique<EmbeddedMapStore>(std::unique_ptr<rocksdb::DB>(database), directory);
   SKUA_RETURN_IF_ERROR(store->check_format());

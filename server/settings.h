@@ -1,0 +1,29 @@
+#pragma once
+// The one table of settings; flags and configuration files are read by it.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "server/config.h"
+
+namespace skua {
+
+struct Setting {
+  using Apply = std::function<Result<void>(ServerConfig&, const std::string&)>;
+  std::string name;      // "data-dir"
+  std::string argument;  // "DIR"
+  std::string help;
+  Apply apply;
+};
+
+const std::vector<Setting>& settings();
+
+// The known name that is the fewest edits away; flags that no file has count when `with_command_line`.
+std::string nearest_name(const std::string& name, bool with_command_line);
+
+// Errors begin with `shown`: where the text stood.
+Result<void> apply_named(const Setting& setting, const std::string& shown, const std::string& text,
+                         ServerConfig& config);
+
+}  // namespace skua
