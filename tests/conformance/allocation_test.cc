@@ -1,28 +1,8 @@
 // After warm-up no transport allocates: neither the queue pair nor the target's threads, which run in this process.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "tests/conformance/counting_allocator.h"
 #include "tests/conformance/harness.h"
-
-namespace {
-std::atomic<uint64_t> allocations{0};
-
-void* counted(std::size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-}  // namespace
-
-void* operator new(std::size_t bytes) { return counted(bytes); }
-void* operator new[](std::size_t bytes) { return counted(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace skua::conformance {
 namespace {
@@ -63,9 +43,9 @@ TEST_P(Allocation, DataPathAllocatesNothing) {
     }
   };
   for (int i = 0; i < 50; ++i) round();
-  const uint64_t before = allocations;
+  const uint64_t before = allocations();
   for (int i = 0; i < 200; ++i) round();
-  EXPECT_EQ(allocations - before, 0U);
+  EXPECT_EQ(allocations() - before, 0U);
   EXPECT_EQ((*queue_pair)->state(), QueuePairState::kReady);
 }
 

@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "common/base/net_address.h"
@@ -291,6 +292,29 @@ TEST(TcpListener, AdvertisedHostIsWhatTheEndpointSays) {
   const auto target = make_tcp_target(options, arena.info());
   ASSERT_TRUE(target);
   EXPECT_EQ(parse_net_address((*target)->endpoint())->host, "127.0.0.1");
+}
+
+TEST(TcpListener, ThreadThatSpinsServesAndFences) {
+  const Arena arena(kMiB);
+  TcpTargetOptions options;
+  options.spin_time = kMillisecond;
+  auto target = make_tcp_target(options, arena.info());
+  ASSERT_TRUE(target);
+  Session session = make_session(1, arena, {{kKey, 0, kMiB}});
+  session.target.address = (*target)->endpoint();
+  (*target)->admit(session.ticket);
+  const auto connector = make_tcp_connector(system_clock());
+  auto queue_pair = connector->connect(session.target);
+  ASSERT_TRUE(queue_pair);
+  ASSERT_EQ(settle(**queue_pair), QueuePairState::kReady);
+  uint64_t found = 0;
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(run_one(**queue_pair, add_request({kKey, 0}, 1, &found)), CompletionStatus::kSuccess);
+  }
+  std::atomic<bool> fenced{false};
+  (*target)->fence(SessionId{1}, [&] { fenced = true; });
+  poll_until([&] { return fenced.load(); });
+  EXPECT_EQ(arena.word(0), 100U);
 }
 
 TEST(TcpConnector, UnusableAddressesAreNamed) {

@@ -57,6 +57,7 @@ size_t ShmQueuePair::poll(std::span<Completion> completions) {
       if (entry.request.signaled) completions[count++] = {entry.request.context, CompletionStatus::kSuccess};
     }
     disarm();
+    if (head_ == tail_) head_ = tail_ = 0;  // a ring that is mostly empty stays in the nearest cache
   }
   if (state_ == QueuePairState::kError) count += flush(completions.subspan(count));
   return count;

@@ -92,9 +92,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
       ended();
     });
   }
-  void close_if_late(Nanoseconds now) {
-    if (deadline_ != 0 && now > deadline_) close();
-  }
+  bool is_late(Nanoseconds now) const { return deadline_ != 0 && now > deadline_; }
   void close();
 
  private:
@@ -338,8 +336,8 @@ class TcpTarget final : public Target {
 
  private:
   Result<void> listen();
+  void run(Worker& worker) const;
   void accept_next();
-  void take(tcp::socket socket);
   void check_deadlines(Worker& worker);
 
   const TcpTargetOptions options_;
@@ -406,9 +404,23 @@ Result<void> TcpTarget::start() {
   accept_next();
   for (const auto& worker : workers_) {
     check_deadlines(*worker);
-    worker->thread = std::thread([&context = worker->context] { context.run(); });
+    worker->thread = std::thread([this, &worker = *worker] { run(worker); });
   }
   return {};
+}
+
+void TcpTarget::run(Worker& worker) const {
+  asio::io_context& context = worker.context;
+  if (options_.spin_time == 0) {
+    context.run();
+    return;
+  }
+  Nanoseconds spin_until = 0;
+  while (!context.stopped()) {
+    if (context.poll() != 0 || (system_clock().now() >= spin_until && context.run_one() != 0)) {
+      spin_until = system_clock().now() + options_.spin_time;
+    }
+  }
 }
 
 void TcpTarget::accept_next() {
@@ -450,8 +462,11 @@ void TcpTarget::check_deadlines(Worker& worker) {
   worker.deadlines.async_wait([this, &worker](const error_code& error) {
     if (error) return;
     const Nanoseconds now = system_clock().now();
-    const std::vector<std::shared_ptr<TcpConnection>> all(worker.connections.begin(), worker.connections.end());
-    for (const auto& connection : all) connection->close_if_late(now);
+    std::vector<std::shared_ptr<TcpConnection>> late;  // closing one takes it out of the set
+    for (const auto& connection : worker.connections) {
+      if (connection->is_late(now)) late.push_back(connection);
+    }
+    for (const auto& connection : late) connection->close();
     check_deadlines(worker);
   });
 }
