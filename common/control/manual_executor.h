@@ -18,6 +18,12 @@ namespace skua::testing {
 // Time stands still until advance.
 class ManualExecutor final : public Executor, private Clock {
  public:
+  ManualExecutor() = default;
+  ~ManualExecutor() override {
+    // What dies with a timer or a function may cancel others.
+    const auto timers = std::exchange(timers_, {});
+    const auto queue = std::exchange(queue_, {});
+  }
   void post(std::function<void()> function) override { queue_.push_back(std::move(function)); }
   TimerId after(Nanoseconds delay, std::function<void()> function) override {
     const TimerId id = next_timer_++;

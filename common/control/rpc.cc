@@ -53,25 +53,32 @@ void ControlConnection::open(Dialer& dialer, Executor& executor, const OpenOptio
 void ControlConnection::say_hello(const OpenOptions& options, Opened done) {
   control::Envelope request;
   *request.mutable_hello() = make_hello(options.terms);
-  call(std::move(request), options.timeout,
-       [self = shared_from_this(), wanted = options.terms.cluster_id,
-        done = std::move(done)](Result<control::Envelope> reply) {
-         const auto refuse = [&](const Status& status) {
-           self->close();
-           done(fail(status.code(), self->name_ + ": " + status.message()));
-         };
-         if (!reply) return refuse(reply.error());
-         if (!reply->has_hello_reply()) {
-           return refuse(Status(StatusCode::kCorruption, "hello answered by " + body_name(*reply)));
-         }
-         const auto checked = check_hello_reply(reply->hello_reply(), wanted);
-         if (!checked) return refuse(checked.error());
-         self->hello_reply_ = reply->hello_reply();
-         done(self);
-       });
+  auto answered = [weak = weak_from_this(), wanted = options.terms.cluster_id,
+                   done = std::move(done)](Result<control::Envelope> reply) {
+    const std::shared_ptr<ControlConnection> self = weak.lock();
+    if (!self) return;
+    const auto refuse = [&](const Status& status) {
+      self->close();
+      done(fail(status.code(), self->name_ + ": " + status.message()));
+    };
+    if (!reply) return refuse(reply.error());
+    if (!reply->has_hello_reply()) {
+      return refuse(Status(StatusCode::kCorruption, "hello answered by " + body_name(*reply)));
+    }
+    const auto checked = check_hello_reply(reply->hello_reply(), wanted);
+    if (!checked) return refuse(checked.error());
+    self->hello_reply_ = reply->hello_reply();
+    done(self);
+  };
+  send_call(std::move(request), options.timeout, std::move(answered), shared_from_this());
 }
 
 void ControlConnection::call(control::Envelope request, Nanoseconds timeout, Reply done) {
+  send_call(std::move(request), timeout, std::move(done), nullptr);
+}
+
+void ControlConnection::send_call(control::Envelope request, Nanoseconds timeout, Reply done,
+                                  std::shared_ptr<void> keep_alive) {
   const uint64_t id = next_id_++;
   const std::weak_ptr<ControlConnection> weak = weak_from_this();
   if (!channel_) {
@@ -83,7 +90,7 @@ void ControlConnection::call(control::Envelope request, Nanoseconds timeout, Rep
   Pending pending;
   pending.done = std::move(done);
   pending.what = body_name(request);
-  pending.timer = executor_.after(timeout, [weak, id, timeout] {
+  pending.timer = executor_.after(timeout, [weak, id, timeout, keep_alive = std::move(keep_alive)] {
     if (const auto self = weak.lock()) self->expire(id, timeout);
   });
   pending_.emplace(id, std::move(pending));

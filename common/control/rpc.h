@@ -38,7 +38,8 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   ControlConnection(const ControlConnection&) = delete;
   ControlConnection& operator=(const ControlConnection&) = delete;
 
-  // Sends `request` under an id of its own. `done` runs once, never from within call.
+  // Sends `request` under an id of its own. `done` runs once, never from within call. It is kept by the connection: it
+  // should hold the connection's owner weakly.
   void call(control::Envelope request, Nanoseconds timeout, Reply done);
   void on_push(std::function<void(const control::Envelope&)> handler) { push_ = std::move(handler); }
   void on_closed(std::function<void(const Status&)> handler) { closed_handler_ = std::move(handler); }
@@ -57,6 +58,8 @@ class ControlConnection : public std::enable_shared_from_this<ControlConnection>
   };
   ChannelEvents events();
   void attach(std::shared_ptr<Channel> channel) { channel_ = std::move(channel); }
+  // `keep_alive` is held by the call's timer, which the executor owns.
+  void send_call(control::Envelope request, Nanoseconds timeout, Reply done, std::shared_ptr<void> keep_alive);
   void say_hello(const OpenOptions& options, Opened done);
   void receive(const control::Envelope& envelope);
   void lost(const Status& reason);

@@ -190,6 +190,19 @@ TEST_F(Rpc, DestructionCallsNobody) {
   EXPECT_TRUE(channel().closed);
 }
 
+TEST(RpcEnd, ConnectionWhoseHelloIsNeverAnsweredEndsWithItsExecutor) {
+  FakeDialer dialer;
+  auto owner = std::make_shared<int>(1);
+  {
+    ManualExecutor executor;
+    ControlConnection::open(dialer, executor, {}, [owner](const auto&) { FAIL() << "nothing was answered"; });
+    EXPECT_EQ(owner.use_count(), 2);
+  }
+
+  EXPECT_EQ(owner.use_count(), 1);
+  EXPECT_TRUE(dialer.channels.back()->closed);
+}
+
 TEST(Hello, VersionIsJudgedBeforeTheToken) {
   const HelloTerms own{"right", 5};
   EXPECT_TRUE(check_hello(make_hello(own), own));
