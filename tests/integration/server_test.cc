@@ -26,7 +26,10 @@ using testing::TemporaryDirectory;
 class ServerTest : public ::testing::Test {
  protected:
   void SetUp() override { executor_.start(); }
-  void TearDown() override { executor_.stop(); }
+  void TearDown() override {
+    executor_.stop();
+    opened_.clear();
+  }
 
   std::unique_ptr<ServerProcess> start(const std::string& name, std::vector<std::string> flags) {
     flags.insert(flags.end(), {"--memory", "64MiB", "--expected-keys", "10000"});
@@ -41,7 +44,9 @@ class ServerTest : public ::testing::Test {
     executor_.post([&] {
       ControlConnection::open(*dialer_, executor_, options, [&](auto result) { opened.set_value(std::move(result)); });
     });
-    return opened.get_future().get();
+    auto result = opened.get_future().get();
+    if (result) opened_.push_back(*result);
+    return result;
   }
   Result<control::Envelope> call(const std::shared_ptr<ControlConnection>& connection, const control::Envelope& request,
                                  Nanoseconds delay = 0) {
@@ -71,6 +76,8 @@ class ServerTest : public ::testing::Test {
   TemporaryDirectory directory_;
   AsioExecutor executor_{system_clock()};
   std::unique_ptr<Dialer> dialer_ = make_asio_dialer(executor_);
+  // Connections are the executor's thread's; they end when it has ended.
+  std::vector<std::shared_ptr<ControlConnection>> opened_;
 };
 
 TEST_F(ServerTest, ThreeServersShareThePartitionsAndEachAnswersWithTheMap) {
