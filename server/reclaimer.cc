@@ -12,7 +12,7 @@ constexpr uint64_t kSliceBlocks = 64 * 1024;
 constexpr Nanoseconds kDutyDivisor = 10;        // sweeps take at most so small a part of one core
 constexpr Nanoseconds kPlentifulFactor = 5;     // sweeps are so much rarer while half of the memory is free
 constexpr Nanoseconds kPeekFactor = 5;          // first peek, in sweep intervals
-constexpr Nanoseconds kPeekGrowthMax = 8;       // the rarest ones are so many times rarer
+constexpr Nanoseconds kPeekGrowthMax = 32;      // the rarest ones are so many times rarer
 constexpr Nanoseconds kExpiryInterval = 10 * kSecond;
 constexpr uint32_t kIdleTrims = 2;              // an extent is given back when it held nothing for so many sweeps
 
