@@ -154,9 +154,17 @@ void Session::multi_put(std::span<MultiPutItem> items) {
 
 Result<void> Session::scan(const std::function<bool(const ScanItem&)>& visit) {
   for (uint32_t partition = 0; partition < core_->partitions(); ++partition) {
-    const auto finished = run(scan_operation(*core_, partition, visit));
-    if (!finished) return tl::make_unexpected(finished.error());
-    if (!*finished) break;
+    ScanCursor cursor;
+    while (!cursor.finished) {
+      cursor.found.clear();
+      SKUA_RETURN_IF_ERROR(run(scan_operation(*core_, partition, cursor)));
+      for (const ScanCursor::Item& item : cursor.found) {
+        const std::string_view bytes = item.bytes;
+        const ScanItem shown{bytes.substr(0, item.key_bytes), bytes.substr(item.key_bytes), item.version,
+                             item.ttl_left_ms};
+        if (!visit(shown)) return {};
+      }
+    }
   }
   return {};
 }

@@ -1,9 +1,10 @@
 #pragma once
 // The operations themselves, as coroutines on a session's core. Public faces: client.h.
-#include <functional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "client/client.h"
 #include "client/operation.h"
@@ -32,9 +33,23 @@ Task<Result<CompareAndSwapOutcome>> compare_and_swap_operation(SessionCore& core
 Task<Result<int64_t>> increment_operation(SessionCore& core, std::string_view key, int64_t delta);
 Task<Result<bool>> remove_operation(SessionCore& core, std::string_view key);
 
-// Shows what one partition holds; false when `visit` stopped it.
-Task<Result<bool>> scan_operation(SessionCore& core, uint32_t partition,
-                                  const std::function<bool(const ScanItem&)>& visit);
+// Where a scan of one partition stands, and what its last step found.
+struct ScanCursor {
+  struct Item {
+    std::string bytes;  // key and value
+    size_t key_bytes = 0;
+    VersionToken version;
+    uint64_t ttl_left_ms = 0;
+  };
+  std::set<uint64_t> done_tables;  // TableRefs that were seen to the end
+  uint64_t table = 0;              // the one under way
+  uint64_t next_word = 0;          // its first word that is still to be looked at
+  bool finished = false;
+  std::vector<Item> found;
+};
+// One step of a scan: fills `found` with about a mebibyte, or with what is left. Whoever takes the items does so between
+// operations, when the session may report, however long that lasts.
+Task<Result<void>> scan_operation(SessionCore& core, uint32_t partition, ScanCursor& cursor);
 
 // --- Shared by put.cc, conditional.cc and insert.cc
 

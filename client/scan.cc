@@ -1,7 +1,6 @@
-// scan: walks every partition's tables with large READs and shows what their LIVE words name.
+// scan: walks every partition's tables with large READs and gathers what their LIVE words name.
 #include <algorithm>
 #include <cstring>
-#include <set>
 
 #include "client/data_path.h"
 
@@ -11,7 +10,10 @@ using proto::SlotWord;
 
 namespace {
 
-constexpr size_t kBucketsAtOnce = 256;  // 16 KiB a READ
+constexpr size_t kBucketsAtOnce = 256;            // 16 KiB a READ
+constexpr size_t kStepBytes = size_t{1} << 20;    // a step ends when it has found so much
+constexpr size_t kWordsPerBucket = proto::kBucketBytes / sizeof(uint64_t);
+constexpr int kBlockTries = 8;                    // READs of one block and its slot before the attempt starts over
 
 // A key that hashes to `partition`, to give the scan of it a place. Any will do; the first is found within a few tries
 // for each partition.
@@ -24,37 +26,46 @@ std::string key_in(uint32_t partition, uint32_t partitions) {
 
 class PartitionScan {
  public:
-  PartitionScan(Operation& operation, const std::function<bool(const ScanItem&)>& visit)
-      : operation_(operation), visit_(visit) {}
+  PartitionScan(Operation& operation, ScanCursor& cursor) : operation_(operation), cursor_(cursor) {}
 
-  // kRestart: the directory changed or the connection broke; tables that were finished are not shown again.
+  // Goes on from the cursor. Anything but kDone: the connection broke or a block could not be read; what was found
+  // stays found.
   Task<Step> run() {
     const auto tables = operation_.partition().tables;
     for (const proto::TableRef table : tables) {
-      if (stopped_ || done_.contains(table.bits())) continue;
-      const uint64_t buckets = proto::table_buckets(table.log2_buckets());
-      for (uint64_t bucket = 0; bucket < buckets && !stopped_; bucket += kBucketsAtOnce) {
-        const size_t count = std::min<uint64_t>(kBucketsAtOnce, buckets - bucket);
-        const Step step = co_await scan_buckets(table.offset() + bucket * proto::kBucketBytes, count);
+      if (cursor_.done_tables.contains(table.bits())) continue;
+      if (cursor_.table != table.bits()) {
+        cursor_.table = table.bits();
+        cursor_.next_word = 0;
+      }
+      const uint64_t words = proto::table_buckets(table.log2_buckets()) * kWordsPerBucket;
+      while (cursor_.next_word < words) {
+        if (found_bytes_ >= kStepBytes) co_return Step::kDone;
+        const Step step = co_await scan_buckets(table.offset(), words);
         if (step != Step::kDone) co_return step;
       }
-      done_.insert(table.bits());
+      cursor_.done_tables.insert(table.bits());
     }
+    cursor_.finished = true;
     co_return Step::kDone;
   }
-  bool stopped() const { return stopped_; }
 
  private:
-  Task<Step> scan_buckets(uint64_t offset, size_t count) {
-    Scratch buckets = operation_.core().scratch().take(count * proto::kBucketBytes);
+  // Looks at the words from the cursor to the end of one READ, or until enough was found.
+  Task<Step> scan_buckets(uint64_t table_offset, uint64_t words) {
+    const uint64_t first = cursor_.next_word / kWordsPerBucket * kWordsPerBucket;
+    const uint64_t end = std::min<uint64_t>(words, first + kBucketsAtOnce * kWordsPerBucket);
+    Scratch buckets = operation_.core().scratch().take((end - first) * sizeof(uint64_t));
     Batch batch;
-    operation_.add_read(batch, offset, buckets.data(), count * proto::kBucketBytes);
+    operation_.add_read(batch, table_offset + first * sizeof(uint64_t), buckets.data(),
+                        (end - first) * sizeof(uint64_t));
     if (co_await operation_.post(batch) != Step::kDone) co_return Step::kBroken;
-    for (size_t i = 0; i < count * 8 && !stopped_; ++i) {
+    for (; cursor_.next_word < end && found_bytes_ < kStepBytes; ++cursor_.next_word) {
+      const uint64_t at = cursor_.next_word;
       uint64_t raw = 0;
-      std::memcpy(&raw, buckets.data() + i * 8, sizeof raw);
-      if (i % 8 == 0 || !SlotWord(raw).is_live()) continue;
-      const Step step = co_await show(offset + i * 8, SlotWord(raw).without_frozen());
+      std::memcpy(&raw, buckets.data() + (at - first) * sizeof raw, sizeof raw);
+      if (at % kWordsPerBucket == 0 || !SlotWord(raw).is_live()) continue;
+      const Step step = co_await gather(table_offset + at * sizeof raw, SlotWord(raw).without_frozen());
       if (step != Step::kDone) co_return step;
     }
     co_return Step::kDone;
@@ -62,8 +73,8 @@ class PartitionScan {
 
   // The block may have been replaced since its word was read: then the slot is read again, so that a key that only
   // changes its value is not missed.
-  Task<Step> show(uint64_t slot_offset, SlotWord word) {
-    for (;;) {
+  Task<Step> gather(uint64_t slot_offset, SlotWord word) {
+    for (int tries = 0; tries < kBlockTries; ++tries) {
       const size_t bytes = proto::size_class_bytes(static_cast<int>(word.size_class()));
       Scratch block = operation_.core().scratch().take(bytes);
       Batch batch;
@@ -71,41 +82,44 @@ class PartitionScan {
       if (co_await operation_.post(batch) != Step::kDone) co_return Step::kBroken;
       proto::BlockView view;
       if (proto::BlockView::parse({block.data(), bytes}, word, view) == proto::BlockFault::kNone) {
-        visit(view, word);
+        keep(view, word);
         co_return Step::kDone;
       }
       uint64_t raw = 0;
       batch.clear();
       operation_.add_read(batch, slot_offset, &raw, sizeof raw);
       if (co_await operation_.post(batch) != Step::kDone) co_return Step::kBroken;
-      const SlotWord now = SlotWord(raw).without_frozen();
-      if (!now.is_live()) co_return Step::kDone;
-      word = now;
+      word = SlotWord(raw).without_frozen();
+      if (!word.is_live()) co_return Step::kDone;
     }
+    co_return Step::kRestart;
   }
 
-  void visit(const proto::BlockView& view, SlotWord word) {
+  void keep(const proto::BlockView& view, SlotWord word) {
     const uint64_t now = operation_.now_ms();
     if (view.expired(now)) return;
     const uint64_t expiry = view.header().expiry_ms();
-    const ScanItem item{view.key(), view.value(), {word.block_units(), view.header().generation},
-                        expiry == 0 ? 0 : expiry - now};
-    if (!visit_(item)) stopped_ = true;
+    ScanCursor::Item item;
+    item.bytes.reserve(view.key().size() + view.value().size());
+    item.bytes.append(view.key()).append(view.value());
+    item.key_bytes = view.key().size();
+    item.version = {word.block_units(), view.header().generation};
+    item.ttl_left_ms = expiry == 0 ? 0 : expiry - now;
+    found_bytes_ += item.bytes.size() + sizeof item;
+    cursor_.found.push_back(std::move(item));
   }
 
   Operation& operation_;
-  const std::function<bool(const ScanItem&)>& visit_;
-  std::set<uint64_t> done_;
-  bool stopped_ = false;
+  ScanCursor& cursor_;
+  size_t found_bytes_ = 0;
 };
 
 }  // namespace
 
-Task<Result<bool>> scan_operation(SessionCore& core, uint32_t partition,
-                                  const std::function<bool(const ScanItem&)>& visit) {
+Task<Result<void>> scan_operation(SessionCore& core, uint32_t partition, ScanCursor& cursor) {
   const std::string key = key_in(partition, core.partitions());
   Operation operation(core, OperationKind::kScan, key);
-  PartitionScan scan(operation, visit);
+  PartitionScan scan(operation, cursor);
   for (bool first = true;; first = false) {
     if (!first) {
       if (auto more = co_await operation.retry(); !more) co_return operation.failed(more.error());
@@ -113,7 +127,7 @@ Task<Result<bool>> scan_operation(SessionCore& core, uint32_t partition,
     if (!operation.prepared()) {
       if (auto ready = co_await operation.prepare(); !ready) co_return operation.failed(ready.error());
     }
-    if (co_await scan.run() == Step::kDone) co_return !scan.stopped();
+    if (co_await scan.run() == Step::kDone) co_return Result<void>();
   }
 }
 

@@ -1,5 +1,6 @@
 #include "client/cli/escape.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -70,27 +71,22 @@ bool is_utf8(std::string_view text) {
 std::string escape(std::string_view bytes) {
   std::string out;
   out.reserve(bytes.size() + bytes.size() / 8);
-  while (!bytes.empty()) {
-    const size_t length = utf8_character_bytes(bytes);
-    const unsigned c = byte_at(bytes, 0);
-    if (c == '\t') {
-      out += "\\t";
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else if (c == '\\') {
-      out += "\\\\";
-    } else if (length == 0 || c < 0x20 || c == 0x7f) {
-      out += "\\x";
-      out += kHexDigits[c >> 4];
-      out += kHexDigits[c & 15];
-    } else {
-      out += bytes.substr(0, length);
+  size_t plain = 0;  // start of what goes out as it is
+  for (size_t at = 0; at < bytes.size();) {
+    const unsigned c = byte_at(bytes, at);
+    const bool ascii = c >= 0x20 && c < 0x7f;
+    const size_t length = ascii || c < 0x80 ? 1 : utf8_character_bytes(bytes.substr(at, 4));
+    if ((ascii && c != '\\') || length > 1) {
+      at += length;
+      continue;
     }
-    bytes.remove_prefix(length == 0 ? 1 : length);
+    out.append(bytes, plain, at - plain);
+    const char named = c == '\t' ? 't' : c == '\n' ? 'n' : c == '\r' ? 'r' : c == '\\' ? '\\' : 'x';
+    const char text[4] = {'\\', named, kHexDigits[c >> 4], kHexDigits[c & 15]};
+    out.append(text, named == 'x' ? 4 : 2);
+    plain = ++at;
   }
-  return out;
+  return out.append(bytes, plain);
 }
 
 Result<std::string> unescape(std::string_view text) {
@@ -98,7 +94,9 @@ Result<std::string> unescape(std::string_view text) {
   out.reserve(text.size());
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '\\') {
-      out += text[i];
+      const size_t end = std::min(text.find('\\', i), text.size());
+      out.append(text, i, end - i);
+      i = end - 1;
       continue;
     }
     const char kind = i + 1 < text.size() ? text[i + 1] : '\0';

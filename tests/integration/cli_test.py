@@ -8,8 +8,10 @@ import base64
 import json
 import os
 import random
+import shutil
 import socket
 import sys
+import tempfile
 import unittest
 
 from skua_cluster import Cluster, run_skua
@@ -19,7 +21,18 @@ EVERY_BYTE = bytes(range(256))
 TRANSPORTS = ("shm", "tcp")
 
 
-class CliTest(unittest.TestCase):
+class CliCase(unittest.TestCase):
+    """Runs against `cluster`, which its subclasses start."""
+
+    cluster = None
+
+    def skua(self, *words, code=0, stdin=b""):
+        result = self.cluster.skua(*words, stdin=stdin)
+        self.assertEqual(result.returncode, code, f"skua {words[:3]}: {result.stderr.decode(errors='replace')}")
+        return result
+
+
+class CliTest(CliCase):
     @classmethod
     def setUpClass(cls):
         cls.cluster = Cluster(PROGRAMS, count=2)
@@ -28,20 +41,6 @@ class CliTest(unittest.TestCase):
     def tearDownClass(cls):
         codes = cls.cluster.close()
         assert codes == [0, 0], f"the servers ended with {codes}"
-
-    def skua(self, *words, code=0, stdin=b""):
-        result = self.cluster.skua(*words, stdin=stdin)
-        self.assertEqual(result.returncode, code, f"skua {words[:3]}: {result.stderr.decode(errors='replace')}")
-        return result
-
-    def clear(self):
-        dump = self.cluster.path("clear.jsonl")
-        self.skua("dump", dump, "--format", "jsonl")
-        with open(dump, encoding="utf-8") as file:
-            for line in file:
-                member = json.loads(line)
-                key = base64.b64decode(member["key_base64"]) if "key_base64" in member else member["key"].encode()
-                self.skua("rm", "--key-hex", key.hex())
 
     def test_put_get_exists_rm(self):
         for transport in TRANSPORTS:
@@ -115,47 +114,6 @@ class CliTest(unittest.TestCase):
         self.assertEqual(base64.b64decode(answer["value_base64"]), EVERY_BYTE)
         self.skua("rm", "--key-hex", EVERY_BYTE.hex())
 
-    def test_load_and_dump_give_back_every_byte(self):
-        self.clear()
-        generator = random.Random(7)
-        expected = {EVERY_BYTE: b"all", b"empty": b"", b"large": generator.randbytes(3 << 20)}
-        for number in range(3000):
-            expected[b"key-%d" % number + generator.randbytes(number % 9)] = generator.randbytes(number % 700)
-        source = self.cluster.path("source.jsonl")
-        with open(source, "w", encoding="utf-8") as file:
-            for key, value in expected.items():
-                member = {"key_base64": base64.b64encode(key).decode(), "value_base64": base64.b64encode(value).decode()}
-                file.write(json.dumps(member) + "\n")
-        self.skua("load", source, "--format", "jsonl")
-
-        first = self.cluster.path("first.tsv")
-        self.skua("dump", first)
-        self.clear()
-        self.assertEqual(self.skua("dump", "-").stdout, b"")
-        summary = json.loads(self.skua("load", first, "--json").stdout)
-        self.assertEqual(summary["keys"], len(expected))
-        second = self.skua("dump", "-", "--format", "jsonl").stdout.decode()
-        found = {}
-        for line in second.splitlines():
-            member = json.loads(line)
-            key = base64.b64decode(member["key_base64"]) if "key_base64" in member else member["key"].encode()
-            value = base64.b64decode(member["value_base64"]) if "value_base64" in member else member["value"].encode()
-            self.assertNotIn(key, found)
-            found[key] = value
-        self.assertEqual(found, expected)
-        self.clear()
-
-    def test_largest_value_survives_dump_and_load(self):
-        self.clear()
-        value = random.Random(3).randbytes(1 << 26)
-        self.skua("put", "largest", "-", "--timeout", "60s", stdin=value)
-        dump = self.cluster.path("largest.tsv")
-        self.skua("dump", dump, "--timeout", "60s")
-        self.skua("rm", "largest")
-        self.skua("load", dump, "--timeout", "60s")
-        self.assertEqual(self.skua("get", "largest", "--timeout", "60s").stdout, value)
-        self.skua("rm", "largest")
-
     def test_bad_line_is_named_and_earlier_ones_are_stored(self):
         result = self.skua("load", "-", stdin=b"one\t1\ntwo\t2\nthree\n", code=65)
         self.assertIn(b"standard input:3: no tab", result.stderr)
@@ -169,17 +127,6 @@ class CliTest(unittest.TestCase):
         self.skua("load", self.cluster.path("absent"), code=66)
         self.skua("dump", self.cluster.path("absent/file"), code=73)
         self.assertIn(b"No space left", self.skua("dump", "/dev/full", code=73).stderr)
-
-    def test_last_of_two_lines_with_one_key_wins_and_ttl_is_kept(self):
-        self.clear()
-        self.skua("load", "-", stdin=b"twice\t1\ntwice\t2\nshort\tv\t3600000")
-        self.assertEqual(self.skua("get", "twice").stdout, b"2")
-        lines = dict(line.split(b"\t", 1) for line in self.skua("dump", "-").stdout.splitlines())
-        self.assertEqual(lines[b"twice"], b"2")
-        value, left = lines[b"short"].split(b"\t")
-        self.assertEqual(value, b"v")
-        self.assertTrue(3_000_000 < int(left) <= 3_600_000, left)
-        self.clear()
 
     def test_progress_bar_and_summary(self):
         result = self.skua("load", "-", "--progress", stdin=b"bar\t1\n")
@@ -236,6 +183,64 @@ class CliTest(unittest.TestCase):
             self.assertEqual(run_skua(PROGRAMS, "ping", "--cluster", both).returncode, 0)
         by_environment = run_skua(PROGRAMS, "ping", env={"SKUA_CLUSTER": self.cluster.servers[1].control})
         self.assertEqual(by_environment.returncode, 0, by_environment.stderr)
+
+
+class TransferTest(CliCase):
+    """Each test has servers of its own, which begin empty."""
+
+    def setUp(self):
+        self.cluster = Cluster(PROGRAMS, count=2)
+        self.addCleanup(self.cluster.close)
+        self.folder = tempfile.mkdtemp(prefix="skua-transfer-")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def test_load_and_dump_give_back_every_byte(self):
+        generator = random.Random(7)
+        expected = {EVERY_BYTE: b"all", b"empty": b"", b"large": generator.randbytes(3 << 20)}
+        for number in range(3000):
+            expected[b"key-%d" % number + generator.randbytes(number % 9)] = generator.randbytes(number % 700)
+        source = self.cluster.path("source.jsonl")
+        with open(source, "w", encoding="utf-8") as file:
+            for key, value in expected.items():
+                member = {"key_base64": base64.b64encode(key).decode(), "value_base64": base64.b64encode(value).decode()}
+                file.write(json.dumps(member) + "\n")
+        self.skua("load", source, "--format", "jsonl")
+
+        first = os.path.join(self.folder, "first.tsv")
+        self.skua("dump", first)
+        self.cluster.close()
+        self.setUp()
+        self.assertEqual(self.skua("dump", "-").stdout, b"")
+        summary = json.loads(self.skua("load", first, "--json").stdout)
+        self.assertEqual(summary["keys"], len(expected))
+        second = self.skua("dump", "-", "--format", "jsonl").stdout.decode()
+        found = {}
+        for line in second.splitlines():
+            member = json.loads(line)
+            key = base64.b64decode(member["key_base64"]) if "key_base64" in member else member["key"].encode()
+            value = base64.b64decode(member["value_base64"]) if "value_base64" in member else member["value"].encode()
+            self.assertNotIn(key, found)
+            found[key] = value
+        self.assertEqual(found, expected)
+
+    def test_largest_value_survives_dump_and_load(self):
+        value = random.Random(3).randbytes(1 << 26)
+        self.skua("put", "largest", "-", "--timeout", "60s", stdin=value)
+        dump = self.cluster.path("largest.tsv")
+        self.skua("dump", dump, "--timeout", "60s")
+        self.skua("rm", "largest")
+        self.skua("load", dump, "--timeout", "60s")
+        self.assertEqual(self.skua("get", "largest", "--timeout", "60s").stdout, value)
+        self.skua("rm", "largest")
+
+    def test_last_of_two_lines_with_one_key_wins_and_ttl_is_kept(self):
+        self.skua("load", "-", stdin=b"twice\t1\ntwice\t2\nshort\tv\t3600000")
+        self.assertEqual(self.skua("get", "twice").stdout, b"2")
+        lines = dict(line.split(b"\t", 1) for line in self.skua("dump", "-").stdout.splitlines())
+        self.assertEqual(lines[b"twice"], b"2")
+        value, left = lines[b"short"].split(b"\t")
+        self.assertEqual(value, b"v")
+        self.assertTrue(3_000_000 < int(left) <= 3_600_000, left)
 
 
 if __name__ == "__main__":
