@@ -47,8 +47,8 @@ struct ScanCursor {
   bool finished = false;
   std::vector<Item> found;
 };
-// One step of a scan: fills `found` with about a mebibyte, or with what is left. Whoever takes the items does so between
-// operations, when the session may report, however long that lasts.
+// One step of a scan: fills `found` with about a mebibyte, or with what is left. Whoever takes the items does so
+// between operations, when the session may report, however long that lasts.
 Task<Result<void>> scan_operation(SessionCore& core, uint32_t partition, ScanCursor& cursor);
 
 // --- Shared by put.cc, conditional.cc and insert.cc

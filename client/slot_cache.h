@@ -46,7 +46,9 @@ class SlotCache {
     if (entries_.empty()) return nullptr;
     SlotCacheEntry* set = &entries_[set_of(hash) * kWays];
     for (size_t way = 0; way < kWays; ++way) {
-      if (set[way].hash == hash && (set[way].tag_and_expiry | 1) == (tag | 1) && set[way].word.is_live()) return &set[way];
+      if (set[way].hash == hash && (set[way].tag_and_expiry | 1) == (tag | 1) && set[way].word.is_live()) {
+        return &set[way];
+      }
     }
     return nullptr;
   }

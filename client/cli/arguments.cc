@@ -19,7 +19,8 @@ namespace {
 
 constexpr const char* kFooter =
     "Keys and values are bytes. On the command line a key is taken as it is written; --key-hex reads it as\n"
-    "hexadecimal, --escapes reads \\t \\n \\r \\\\ \\xHH in key and value. Put -- before a key that begins with a dash.\n"
+    "hexadecimal, --escapes reads \\t \\n \\r \\\\ \\xHH in key and value. Put -- before a key that begins with a\n"
+    "dash.\n"
     "Exit codes: 0 done; 1 not found, not swapped, or the key exists; 64 usage; 65 a bad line in a file; 66 a file\n"
     "cannot be read; 69 unavailable; 70 internal; 71 system resources; 73 a file cannot be written; 75 try again\n"
     "(a change may have happened, or the store is full); 76 another protocol version; 77 not permitted;\n"

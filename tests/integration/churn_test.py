@@ -4,8 +4,8 @@
     churn_test.py PROGRAMS [--seconds S] [--victims N] [--transport T]
 
 One server with 256 MiB, 100 MiB of them live. Two clients update at full speed for S seconds: no failed operation, and
-the memory in use stays under the limit. Then N clients start to update and are ended with SIGKILL: the used bytes return to
-what the live set needs, and every key can be changed.
+the memory in use stays under the limit. Then N clients start to update and are ended with SIGKILL: the used bytes
+return to what the live set needs, and every key can be changed.
 """
 
 import argparse
@@ -76,8 +76,10 @@ def churn(programs, cluster, transport, seconds):
     statistics = server_statistics(cluster)
     if int(statistics["out_of_memory_replies"]) != 0:
         sys.exit(f"{statistics['out_of_memory_replies']} requests were refused for want of memory")
-    print(f"{transport}: {operations} updates in {seconds} s, none failed; memory used at most {max(peaks) / MIB:.1f} MiB, "
-          f"first half {max(peaks[:len(peaks) // 2 + 1]) / MIB:.1f}, second half {max(peaks[len(peaks) // 2:]) / MIB:.1f}")
+    half = len(peaks) // 2
+    print(f"{transport}: {operations} updates in {seconds} s, none failed; "
+          f"memory used at most {max(peaks) / MIB:.1f} MiB, "
+          f"first half {max(peaks[:half + 1]) / MIB:.1f}, second half {max(peaks[half:]) / MIB:.1f}")
 
 
 def kill_clients(programs, cluster, transport, victims, live):
@@ -92,7 +94,8 @@ def kill_clients(programs, cluster, transport, victims, live):
             client.communicate()
         left -= len(group)
     used = settle(cluster, live * 1.02 + MIB)
-    print(f"{transport}: used bytes after {victims} clients were killed: {used / MIB:.2f} MiB, before: {live / MIB:.2f} MiB")
+    print(f"{transport}: used bytes after {victims} clients were killed: {used / MIB:.2f} MiB, "
+          f"before: {live / MIB:.2f} MiB")
     if used > live * 1.02 + MIB:
         sys.exit("memory of dead clients did not come back")
 

@@ -202,7 +202,8 @@ class TransferTest(CliCase):
         source = self.cluster.path("source.jsonl")
         with open(source, "w", encoding="utf-8") as file:
             for key, value in expected.items():
-                member = {"key_base64": base64.b64encode(key).decode(), "value_base64": base64.b64encode(value).decode()}
+                fields = (("key_base64", key), ("value_base64", value))
+                member = {name: base64.b64encode(content).decode() for name, content in fields}
                 file.write(json.dumps(member) + "\n")
         self.skua("load", source, "--format", "jsonl")
 

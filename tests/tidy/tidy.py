@@ -90,7 +90,7 @@ BANNED = (
         (r"common/base/clock\.cc$",),
     ),
     (
-        r"\bthis_thread::sleep_(for|until)\b|\busleep\s*\(|\bnanosleep\s*\(|(?<![\w.>:])sleep\s*\(\s*\d|(?<!\w)::sleep\s*\(",
+        r"\bthis_thread::sleep_(for|until)\b|\b(u|nano)sleep\s*\(|(?<![\w.>:])sleep\s*\(\s*\d|(?<!\w)::sleep\s*\(",
         "waiting for the event itself (a descriptor, a condition variable, Executor::after)",
         (),
     ),
