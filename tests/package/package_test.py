@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Installs the development files, and configures, builds and runs tests/package/outside against them."""
+"""Installs the development files, and configures, builds and runs tests/package/outside against them: once with a
+server to talk to, once without."""
 
 import argparse
 import os
@@ -7,6 +8,9 @@ import shutil
 import socket
 import subprocess
 import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
+from skua_cluster import Cluster  # noqa: E402
 
 
 def run(*command):
@@ -19,6 +23,15 @@ def unused_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def expect(program, address, exit_code, says):
+    result = subprocess.run([program, address], capture_output=True, text=True, timeout=30, check=False)
+    print(result.stdout)
+    if result.returncode == exit_code and result.stdout.startswith(says):
+        return True
+    print(f"expected exit code {exit_code} and '{says}', got {result.returncode}; stderr: {result.stderr}")
+    return False
 
 
 def main():
@@ -40,12 +53,9 @@ def main():
     run(options.cmake, "--build", build)
 
     program = os.path.join(build, "outside")
-    result = subprocess.run([program, f"127.0.0.1:{unused_port()}"], capture_output=True, text=True, timeout=30)
-    print(result.stdout)
-    if result.returncode != 3 or not result.stdout.startswith("kUnavailable: "):
-        print(f"expected exit code 3 and kUnavailable, got {result.returncode}; stderr: {result.stderr}")
-        return 1
-    return 0
+    with Cluster(os.path.join(options.build, "bin")) as cluster:
+        served = expect(program, cluster.address, exit_code=0, says="name = skua\n")
+    return 0 if expect(program, f"127.0.0.1:{unused_port()}", exit_code=3, says="kUnavailable: ") and served else 1
 
 
 if __name__ == "__main__":
