@@ -93,10 +93,10 @@ def kill_clients(programs, cluster, transport, victims, live):
             client.kill()
             client.communicate()
         left -= len(group)
-    used = settle(cluster, live * 1.02 + MIB)
+    used = settle(cluster, live * 1.001)
     print(f"{transport}: used bytes after {victims} clients were killed: {used / MIB:.2f} MiB, "
           f"before: {live / MIB:.2f} MiB")
-    if used > live * 1.02 + MIB:
+    if used > live * 1.001:
         sys.exit("memory of dead clients did not come back")
 
 
