@@ -253,7 +253,7 @@ void Reclaimer::peek_slice() {
   }
   if (peek_index_ < partitions_->size() && !kicked_) return post(&Reclaimer::peek_slice);
   peek_interval_ = peek_found_ ? kPeekFactor * sweep_interval_
-                               : std::min(2 * peek_interval_, kPeekGrowthMax * kPeekFactor * sweep_interval_);
+                               : std::min(4 * peek_interval_, kPeekGrowthMax * kPeekFactor * sweep_interval_);
   peek_due_ = executor_.clock().now() + peek_interval_;
   phase_ = Phase::kIdle;
   if (kicked_ || peek_found_) return start_cycle();
