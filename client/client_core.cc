@@ -228,12 +228,12 @@ void ClientCore::connected(uint32_t server, std::shared_ptr<ControlConnection> c
   auto left = std::make_shared<size_t>(peer.sessions.size());
   auto ids = std::vector<std::pair<uint64_t, std::string>>();
   for (const auto& [id, session] : peer.sessions) ids.emplace_back(id, session.secret);
-  for (const auto& [id, secret] : ids) {
+  for (const auto& resumable : ids) {
     control::Envelope request;
-    request.mutable_resume_session()->set_session_id(id);
-    request.mutable_resume_session()->set_secret(secret);
+    request.mutable_resume_session()->set_session_id(resumable.first);
+    request.mutable_resume_session()->set_secret(resumable.second);
     connection->call(std::move(request), options_.connect_timeout,
-                     [self = shared_from_this(), server, id = id, left](const Result<control::Envelope>& reply) {
+                     [self = shared_from_this(), server, id = resumable.first, left](const Result<control::Envelope>& reply) {
       Peer& resumed = self->peers_[server];
       if (!reply && reply.error().code() != StatusCode::kUnavailable) self->session_gone(resumed, id, reply.error());
       if (--*left != 0) return;

@@ -21,7 +21,6 @@ constexpr double kKeySlack = 1.3;     // partitions are not filled evenly
 constexpr double kTargetLoad = 0.45;  // of slots; windows of 28 overflow from 0.64 on
 constexpr uint64_t kFirstVersion = 1;  // of directory and tables
 constexpr uint64_t kHintUnitMs = 4096;  // resolution at which metadata remembers when a block may expire
-constexpr int kMaxRevisits = 8;         // of a slot that changes under the scan; then it is left to the next one
 
 uint64_t round_to_page(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
