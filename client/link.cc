@@ -319,6 +319,16 @@ void Link::check_deadlines() {
 
 // --- Blocks and reports
 
+size_t Link::stale_partitions(PartitionState& first, std::span<PartitionState*> out) {
+  size_t count = 0;
+  out[count++] = &first;
+  for (size_t i = 1; i < partitions_.size() && count < out.size(); ++i) {
+    PartitionState* other = partitions_[(first.partition + i) % partitions_.size()].get();
+    if (other != nullptr && other->loaded && other->stale) out[count++] = other;
+  }
+  return count;
+}
+
 void Link::announce(uint64_t reclaim_epoch, bool return_unused, uint64_t server_time_ms) {
   announced_epoch_ = std::max(announced_epoch_, reclaim_epoch);
   return_unused_ |= return_unused;

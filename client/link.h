@@ -11,6 +11,7 @@
 #include <coroutine>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -89,6 +90,9 @@ class Link {
   PartitionState* partition(uint32_t index) {
     return index < partitions_.size() ? partitions_[index].get() : nullptr;
   }
+  // `first`, and behind it loaded partitions whose root is to be read again, as many as there is room for. Returns how
+  // many.
+  size_t stale_partitions(PartitionState& first, std::span<PartitionState*> out);
   BlockPool& pool() { return pool_; }
   // The server's time now, for expiry.
   uint64_t cluster_time_ms() const;

@@ -187,12 +187,24 @@ Task<Result<void>> Operation::retry() {
 // Two reads of the root around the entries: what lies between them belongs together.
 Task<Step> Operation::load_directory() {
   Batch batch;
-  uint64_t root = 0;
+  std::array<PartitionState*, Batch::kMaxRequests> asked{};
+  std::array<uint64_t, Batch::kMaxRequests> roots{};
   for (;;) {
+    // After an epoch every partition's root is to be read: some others come along in the same post. None of them can
+    // become stale again meanwhile, since this operation holds the link's report back.
+    asked.fill(nullptr);
+    const size_t count = link_->stale_partitions(*partition_, asked);
     batch.clear();
-    add_read(batch, proto::kDirectoryRootOffset, &root, sizeof root);
+    for (size_t i = 0; i < count; ++i) {
+      add_read(batch, proto::kDirectoryRootOffset, &roots[i], sizeof roots[i]);
+      batch.requests[i].key = asked[i]->key;
+    }
     if (co_await post(batch) != Step::kDone) co_return Step::kBroken;
-    const proto::DirectoryRoot now(root);
+    if (link_->serial() != serial_) co_return Step::kBroken;
+    for (size_t i = 1; i < count; ++i) {
+      if (proto::DirectoryRoot(roots[i]) == asked[i]->root) asked[i]->stale = false;
+    }
+    const proto::DirectoryRoot now(roots[0]);
     if (partition_->loaded && now == partition_->root) {
       partition_->stale = false;
       co_return Step::kDone;
