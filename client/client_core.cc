@@ -233,7 +233,8 @@ void ClientCore::connected(uint32_t server, std::shared_ptr<ControlConnection> c
     request.mutable_resume_session()->set_session_id(resumable.first);
     request.mutable_resume_session()->set_secret(resumable.second);
     connection->call(std::move(request), options_.connect_timeout,
-                     [self = shared_from_this(), server, id = resumable.first, left](const Result<control::Envelope>& reply) {
+                     [self = shared_from_this(), server, id = resumable.first,
+                      left](const Result<control::Envelope>& reply) {
       Peer& resumed = self->peers_[server];
       if (!reply && reply.error().code() != StatusCode::kUnavailable) self->session_gone(resumed, id, reply.error());
       if (--*left != 0) return;

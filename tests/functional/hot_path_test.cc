@@ -91,7 +91,7 @@ TEST_P(HotPath, UpdateAllocatesNothingButForGrants) {
 INSTANTIATE_TEST_SUITE_P(Transports, HotPath, ::testing::Values("shm", "tcp"),
                          [](const auto& transport) { return std::string(transport.param); });
 
-// --- System calls: a seccomp filter on the session's thread turns each into a signal, which counts it and lets it fail.
+// --- System calls: a seccomp filter on the session's thread turns each into a signal, which counts it and fails it.
 
 std::atomic<uint64_t> system_calls{0};
 
