@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "common/base/random.h"
 
@@ -196,9 +197,11 @@ class RandomHistory {
       const int64_t effect_at = op.called_at + 1 + static_cast<int64_t>(random_.below(100));
       op.answered_at = free_at[client] = effect_at + 1 + static_cast<int64_t>(random_.below(100));
       choose(op);
-      steps_.push_back(Step{effect_at, op});
+      steps_.push_back(Step{effect_at, steps_.size(), op});
     }
-    std::stable_sort(steps_.begin(), steps_.end(), [](const Step& a, const Step& b) { return a.at < b.at; });
+    std::sort(steps_.begin(), steps_.end(), [](const Step& a, const Step& b) {
+      return std::pair(a.at, a.order) < std::pair(b.at, b.order);
+    });
     for (Step& step : steps_) apply(step);
     for (const Step& step : steps_) operations.push_back(step.op);
   }
@@ -208,6 +211,7 @@ class RandomHistory {
  private:
   struct Step {
     int64_t at;
+    size_t order;  // of equal times
     Operation op;
   };
   void choose(Operation& op) {
