@@ -191,15 +191,18 @@ TEST(TaskFrames, EachStepHasItsOwnList) {
 }
 
 TEST(TaskFrames, ThreadsKeepTheirOwn) {
-  long seen = 0;
-  std::thread thread([&seen] {
-    Task<int> task = number(1);
-    task.start();
-    EXPECT_EQ(task.take(), 1);
-    seen = allocations;
+  void* const kept = internal::allocate_frame(128);
+  internal::release_frame(kept, 128);
+  void* of_other_thread = nullptr;
+  std::thread thread([&of_other_thread] {
+    of_other_thread = internal::allocate_frame(128);
+    internal::release_frame(of_other_thread, 128);
   });
   thread.join();
-  EXPECT_GE(seen, 1);
+  EXPECT_NE(of_other_thread, kept);
+  void* const again = internal::allocate_frame(128);
+  EXPECT_EQ(again, kept);
+  internal::release_frame(again, 128);
 }
 
 }  // namespace
