@@ -37,7 +37,8 @@ ClientOptions LocalCluster::client_options(const std::string& transport) const {
   ClientOptions options;
   options.seeds = {nodes_[0]->control_address()};
   options.transport = transport;
-  options.operation_timeout = 20 * kSecond;
+  options.operation_timeout = 20 * kSlowness * kSecond;
+  options.response_timeout *= kSlowness;
   return options;
 }
 

@@ -11,12 +11,19 @@
 
 namespace skua::testing {
 
+// ThreadSanitizer takes seconds to copy the largest value.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr int64_t kSlowness = 10;
+#else
+inline constexpr int64_t kSlowness = 1;
+#endif
+
 struct LocalClusterOptions {
   size_t servers = 1;
   uint32_t partitions = 16;
   uint64_t memory_bytes = uint64_t{256} << 20;
   uint64_t expected_keys = 100'000;
-  Nanoseconds lease = 3 * kSecond;
+  Nanoseconds lease = 3 * kSlowness * kSecond;
 };
 
 class LocalCluster {
