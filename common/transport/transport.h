@@ -1,5 +1,5 @@
 #pragma once
-// The transport seam: what the data path asks of a network. Four siblings implement it: verbs, shm, tcp, sim.
+// The transport seam: what the data path asks of a network. Siblings implement it: shm, tcp and sim.
 //
 // It promises only what the weakest device does (docs/protocol.md, "What is relied on"):
 //  - Requests on one queue pair take effect at the responder in order WRITE -> WRITE, WRITE -> CAS, CAS -> READ,
