@@ -317,10 +317,7 @@ void ClientCore::fence_session(const Core& core, uint32_t server, const control:
   call(server, std::move(envelope),
        [self = shared_from_this(), server, id, weak = std::weak_ptr(core), done](Result<control::Envelope> reply) {
     auto& sessions = self->peers_[server].sessions;
-    if (const auto found = sessions.find(id); found != sessions.end()) {
-      if (reply && reply->has_session_fenced()) found->second.secret = reply->session_fenced().secret();
-      if (!reply && reply.error().code() == StatusCode::kStaleEpoch) sessions.erase(found);
-    }
+    if (!reply && reply.error().code() == StatusCode::kStaleEpoch) sessions.erase(id);
     const auto owner = weak.lock();
     if (!owner) return;
     owner->deliver([reply = std::move(reply), done] {

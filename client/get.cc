@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "client/data_path.h"
+#include "common/base/hooks.h"
 
 namespace skua {
 
@@ -29,11 +30,13 @@ Task<Step> read_cached(Operation& operation, SlotCacheEntry entry, GetOutcome& o
   operation.add_read(batch, entry.word.block_offset(), scratch.data(), entry.block_bytes);
   if (co_await operation.post(batch) != Step::kDone) co_return Step::kBroken;
   BlockView view;
-  const bool accepted = SlotWord(slot) == entry.word &&
+  const bool same_word = SlotWord(slot) == entry.word || SKUA_PLANTED_BUG("slot-not-compared");
+  const bool accepted = same_word &&
                         BlockView::parse({scratch.data(), entry.block_bytes}, entry.word, view) == BlockFault::kNone &&
                         view.key() == operation.key() && view.header().namespace_id == 0 &&
                         operation.lifetime(view.header()) == Operation::Lifetime::kPresent;
   if (!accepted) {
+    SKUA_PROBE("get.cached-place-was-wrong");
     operation.forget();
     co_return Step::kRestart;
   }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "client/data_path.h"
+#include "common/base/hooks.h"
 
 namespace skua {
 
@@ -86,7 +87,8 @@ Task<Step> announce(Operation& operation, Window& window, size_t slot, const Dra
   const SlotWord empty = window.slot(slot);
   header = make_block_header(draft.content, empty);
   const proto::BucketHeader bucket = window.header();
-  const bool set_overflow = slot >= kFirstHalfSlots && !bucket.overflow();
+  const bool set_overflow = slot >= kFirstHalfSlots && !bucket.overflow() && !SKUA_PLANTED_BUG("overflow-not-set");
+  if (set_overflow) SKUA_PROBE("insert.sets-overflow");
   uint64_t seen_bucket = bucket.bits();
   uint64_t seen = 0;
   Batch batch;
@@ -99,6 +101,7 @@ Task<Step> announce(Operation& operation, Window& window, size_t slot, const Dra
   add_window_read(operation, batch, window);
   if (co_await operation.post(batch) != Step::kDone) co_return Step::kBroken;
   if (seen != empty.bits()) {
+    SKUA_PROBE("insert.slot-was-taken");
     LiveCounters::add(operation.counters().cas_lost, 1);
     co_return Step::kRestart;
   }
@@ -144,20 +147,30 @@ Task<Step> become_sole(Operation& operation, Window& window, size_t slot, SlotWo
   for (;;) {
     Step step = co_await complete_window(operation, window);
     if (step != Step::kDone) co_return step;
-    if (window.slot(slot) != tentative) co_return Step::kRestart;
+    if (window.slot(slot) != tentative) {
+      SKUA_PROBE("insert.was-killed");
+      co_return Step::kRestart;
+    }
+    if (SKUA_PLANTED_BUG("no-second-look")) co_return Step::kDone;
     if (window.has_frozen()) {
       step = co_await operation.check_directory();
       if (step != Step::kDone) co_return step;
     }
     step = co_await look_for_rivals(operation, window, slot, rivals);
     if (step != Step::kDone) co_return step;
+    if (SKUA_PLANTED_BUG("live-rival-ignored")) rivals.live = false;
+    if (SKUA_PLANTED_BUG("tentative-rivals-ignored")) rivals.count = 0;
     bool lower = false;
     for (size_t i = 0; i < rivals.count; ++i) lower |= rivals.tentative[i].slot < slot;
     if (rivals.live || (lower && tries <= kPoliteTries)) {
+      if (rivals.live) SKUA_PROBE("insert.live-rival");
+      if (lower) SKUA_PROBE("insert.lower-rival");
       co_await withdraw(operation, window, slot, tentative, empty);
       co_return Step::kRestart;
     }
     if (rivals.count == 0) co_return Step::kDone;
+    SKUA_PROBE("insert.kills-rival");
+    if (lower) SKUA_PROBE("insert.impolite");
     step = co_await remove_rivals(operation, window, rivals);
     if (step != Step::kDone) co_return step;
   }

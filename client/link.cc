@@ -6,6 +6,7 @@
 #include "client/client_core.h"
 #include "client/session_core.h"
 #include "common/base/check.h"
+#include "common/base/hooks.h"
 
 namespace skua {
 namespace {
@@ -39,6 +40,7 @@ void Link::ensure_open() {
   if (retry_at_ != 0 && core_.clock().now() < retry_at_) return;
   retry_at_ = 0;
   auto self = core_.shared_from_this();
+  if (SKUA_PLANTED_BUG("no-fence") && state_ == LinkState::kBroken) return start_connect();
   if (state_ == LinkState::kClosed) {
     state_ = LinkState::kOpening;
     core_.client().open_session(self, server_, [this](Result<control::SessionOpened> opened) {
@@ -65,6 +67,7 @@ void Link::on_opened(Result<control::SessionOpened> opened) {
   ++serial_;
   session_ = SessionId{opened->session_id()};
   secret_ = opened->secret();
+  data_secret_ = opened->data_secret();
   epoch_ = opened->reclaim_epoch();
   core_.drop_announcements(server_);
   announced_epoch_ = epoch_;
@@ -99,12 +102,13 @@ void Link::on_fenced(Result<control::SessionFenced> fenced) {
     }
     return;
   }
-  secret_ = fenced->secret();
+  data_secret_ = fenced->data_secret();
   start_connect();
 }
 
 void Link::on_session_gone(const Status& why) {
   if (state_ == LinkState::kClosed || state_ == LinkState::kOpening) return;
+  SKUA_PROBE("link.session-gone");
   if (queue_pair_) {
     queue_pair_->close();
     queue_pair_.reset();
@@ -119,9 +123,10 @@ void Link::on_session_gone(const Status& why) {
 }
 
 void Link::forget_session() {
-  pool_.clear();
+  if (!SKUA_PLANTED_BUG("blocks-of-a-lost-session")) pool_.clear();
   core_.forget_server(server_);
   if (active_ != 0) {
+    SKUA_PROBE("link.session-gone-under-operations");
     for (auto& state : partitions_) left_behind_.push_back(std::move(state));
   }
   partitions_.clear();
@@ -154,7 +159,7 @@ void Link::connect_next() {
     ConnectTarget target;
     target.address = endpoint.address;
     target.session = session_;
-    target.secret = secret_;
+    target.secret = data_secret_;
     target.read_only = core_.options().read_only;
     target.response_timeout = core_.options().response_timeout;
     for (const auto& state : partitions_) {
@@ -360,7 +365,9 @@ void Link::request_blocks(BlockPool::Shelf& shelf) {
 }
 
 void Link::make_report(control::EpochReport& report) {
-  SKUA_CHECK(state_ == LinkState::kReady && active_ == 0 && outstanding_ == nullptr, "report within an operation");
+  const bool between_operations = active_ == 0 && outstanding_ == nullptr;
+  SKUA_CHECK(state_ == LinkState::kReady && (between_operations || SKUA_PLANTED_BUG("report-within-operation")),
+             "report within an operation");
   if (announced_epoch_ > epoch_) {
     epoch_ = announced_epoch_;
     for (auto& state : partitions_) {

@@ -148,7 +148,8 @@ class Link {
   LinkState state_ = LinkState::kClosed;
   uint64_t serial_ = 0;
   SessionId session_{};
-  std::string secret_;
+  std::string secret_;       // of the session, for the control plane
+  std::string data_secret_;  // for the next data connection
   std::unique_ptr<QueuePair> queue_pair_;
   struct Endpoint {
     std::string transport;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "common/base/hooks.h"
 #include "proto/limits.h"
 
 namespace skua {
@@ -315,7 +316,8 @@ Task<Step> Operation::read_window(Window& window) {
     partition_->stale = true;
     co_return Step::kRestart;
   }
-  if (window.header().overflow()) {
+  if (window.header().overflow() && !SKUA_PLANTED_BUG("overflow-ignored")) {
+    SKUA_PROBE("find.second-half");
     batch.clear();
     add_read(batch, window.offset() + proto::kHalfWindowBytes, window.second_half(), proto::kHalfWindowBytes);
     if (co_await post(batch) != Step::kDone) co_return Step::kBroken;
@@ -332,7 +334,8 @@ Task<Step> Operation::find(Found& found, Want want, std::span<std::byte> user) {
   size_t count = 0;
   for (size_t i = 0; i < found.window.slots(); ++i) {
     const SlotWord word = found.window.slot(i);
-    if (word.is_live() && word.fingerprint() == hash_.fingerprint()) candidates[count++] = i;
+    const bool seen = word.is_live() || (SKUA_PLANTED_BUG("tentative-is-read") && word.state() == SlotState::kTentative);
+    if (seen && word.fingerprint() == hash_.fingerprint()) candidates[count++] = i;
   }
   for (size_t first = 0; first < count && !found.present; first += kCandidatesAtOnce) {
     const std::span<const size_t> some(candidates.data() + first, std::min(kCandidatesAtOnce, count - first));
@@ -389,7 +392,8 @@ Step Operation::accept_candidate(Found& found, size_t slot, std::span<const std:
   const SlotWord word = found.window.slot(slot);
   std::string_view key;
   BlockView view;
-  const BlockFault fault = BlockView::parse(bytes, word.without_frozen(), view);
+  BlockFault fault = BlockView::parse(bytes, word.without_frozen(), view);
+  if (SKUA_PLANTED_BUG("checksum-skipped") && fault == BlockFault::kChecksum) fault = BlockFault::kNone;
   const size_t class_bytes = proto::size_class_bytes(static_cast<int>(word.size_class()));
   if (fault == BlockFault::kNone) {
     found.header = view.header();
@@ -403,10 +407,15 @@ Step Operation::accept_candidate(Found& found, size_t slot, std::span<const std:
     key = {reinterpret_cast<const char*>(bytes.data()) + sizeof found.header, key_.size()};
     found.value = {};
   } else {
+    SKUA_PROBE("find.block-not-whole");
     LiveCounters::add(counters_.torn_reads, 1);
     return Step::kRestart;
   }
-  if (key != key_ || found.header.namespace_id != 0) return Step::kDone;
+  if (key != key_ && !SKUA_PLANTED_BUG("key-not-compared")) {
+    SKUA_PROBE("find.another-key-with-this-fingerprint");
+    return Step::kDone;
+  }
+  if (found.header.namespace_id != 0) return Step::kDone;
   found.present = true;
   found.slot_offset = found.window.slot_offset(slot);
   found.word = word.without_frozen();
@@ -487,7 +496,8 @@ SlotWord Operation::word_of(SlotState state, const GrantedBlock& block, uint32_t
 SlotCacheEntry* Operation::cached() {
   SlotCacheEntry* entry = core_.cache().find(hash_.bits(), tag_);
   if (entry == nullptr) return nullptr;
-  if (!entry->younger_than(proto::kVersionModulus, link_->epoch()) ||
+  const bool young = entry->younger_than(proto::kVersionModulus, link_->epoch()) || SKUA_PLANTED_BUG("old-cache-entry");
+  if (!young ||
       entry->directory_version != static_cast<uint32_t>(partition_->root.version())) {
     *entry = SlotCacheEntry{};
     return nullptr;

@@ -17,6 +17,7 @@
 
 #include "client/bucket_view.h"
 #include "client/session_core.h"
+#include "common/base/hooks.h"
 #include "proto/block.h"
 #include "proto/key_hash.h"
 
@@ -83,6 +84,7 @@ class Operation {
   enum class Lifetime : uint8_t { kPresent, kExpired, kUnclear };
   Lifetime lifetime(const proto::BlockHeader& header) {
     if (header.expiry_ms() == 0) return Lifetime::kPresent;
+    if (SKUA_PLANTED_BUG("expired-is-present")) return Lifetime::kPresent;
     if (header.expiry_ms() <= observed_ms_) return Lifetime::kExpired;
     observed_ms_ = now_ms();
     return header.expiry_ms() > observed_ms_ ? Lifetime::kPresent : Lifetime::kUnclear;

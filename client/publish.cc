@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "client/operation.h"
+#include "common/base/hooks.h"
 
 namespace skua {
 
@@ -22,14 +23,17 @@ Task<Published> Operation::publish(Batch& batch, uint64_t slot_offset, SlotWord 
   uint64_t seen = 0;
   add_cas(batch, slot_offset, old.bits(), neu.bits(), seen);
   if (co_await post(batch) == Step::kDone) {
-    if (seen == old.bits()) co_return Published{Verdict::kWon, neu};
+    if (seen == old.bits() || SKUA_PLANTED_BUG("lost-cas-is-won")) co_return Published{Verdict::kWon, neu};
     LiveCounters::add(counters_.cas_lost, 1);
     co_return Published{Verdict::kLost, SlotWord(seen)};
   }
   if (!batch.posted) co_return Published{Verdict::kLost, old};
+  SKUA_PROBE("publish.in-doubt");
+  if (SKUA_PLANTED_BUG("doubt-is-retried")) co_return Published{Verdict::kLost, old};
+  if (SKUA_PLANTED_BUG("doubt-is-success")) co_return Published{Verdict::kWon, neu};
   for (;;) {
     const bool back = co_await reconnected();
-    if (!back) co_return Published{Verdict::kInDoubt, {}};
+    if (!back) co_return Published{SKUA_PLANTED_BUG("doubt-is-failure") ? Verdict::kLost : Verdict::kInDoubt, {}};
     const std::optional<Published> known = co_await resolve(slot_offset, old, neu, prev);
     if (known) co_return *known;
   }
@@ -47,10 +51,17 @@ Task<std::optional<Published>> Operation::resolve(uint64_t slot_offset, SlotWord
   SlotWord word = bare(current);
   for (size_t walked = 0; walked < kLongestWalk; ++walked) {
     if (word == neu) {
+      SKUA_PROBE("resolve.won");
+      if (walked > 0) SKUA_PROBE("resolve.won-behind-others");
       // A remover cannot tell its FREED word from another remover's.
-      co_return Published{neu.state() == SlotState::kFreed ? Verdict::kInDoubt : Verdict::kWon, neu};
+      const bool known = neu.state() != SlotState::kFreed || SKUA_PLANTED_BUG("freed-word-is-mine");
+      co_return Published{known ? Verdict::kWon : Verdict::kInDoubt, neu};
     }
-    if (word == bare(old) || word == prev || word.state() == SlotState::kEmpty) co_return lost;
+    if (word == bare(old) || word == prev || word.state() == SlotState::kEmpty) {
+      SKUA_PROBE("resolve.lost");
+      co_return lost;
+    }
+    if (SKUA_PLANTED_BUG("no-walk")) co_return lost;
     if (word.state() == SlotState::kFreed) {
       word = word.with_state(SlotState::kLive);
       continue;
@@ -60,7 +71,10 @@ Task<std::optional<Published>> Operation::resolve(uint64_t slot_offset, SlotWord
     add_read(batch, word.block_offset(), &header, sizeof header);
     if (co_await post(batch) != Step::kDone) co_return std::nullopt;
     // A block of another life is older than this operation: our word is not behind it.
-    if ((header.generation & (proto::kVersionModulus - 1)) != word.version()) co_return lost;
+    if ((header.generation & (proto::kVersionModulus - 1)) != word.version()) {
+      SKUA_PROBE("resolve.block-of-another-life");
+      co_return lost;
+    }
     word = bare(SlotWord(header.prev));
   }
   co_return Published{Verdict::kInDoubt, {}};
@@ -96,9 +110,13 @@ Task<std::optional<bool>> Operation::absorbed(SlotWord from, SlotWord current) {
   const bool same_key = header.key_bytes == key_.size() &&
                         std::memcmp(scratch.data() + sizeof header, key_.data(), key_.size()) == 0;
   // Behind another key's word lies a remove, or the sweep that took an expired block away: nobody can tell which.
-  if (!same_key) co_return false;
-  if (winner.state() == SlotState::kFreed) co_return header.expiry_ms() == 0;
-  co_return (header.flags & proto::kBlockConditional) == 0;
+  if (!same_key && !SKUA_PLANTED_BUG("absorbed-by-another-key")) co_return false;
+  if (winner.state() == SlotState::kFreed) {
+    SKUA_PROBE("absorb.remove");
+    co_return header.expiry_ms() == 0 || SKUA_PLANTED_BUG("absorbed-by-expiry");
+  }
+  if ((header.flags & proto::kBlockConditional) != 0) SKUA_PROBE("absorb.conditional-winner");
+  co_return (header.flags & proto::kBlockConditional) == 0 || SKUA_PLANTED_BUG("absorbed-by-conditional");
 }
 
 }  // namespace skua

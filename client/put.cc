@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "client/data_path.h"
+#include "common/base/hooks.h"
 #include "proto/limits.h"
 
 namespace skua {
@@ -60,7 +61,12 @@ namespace {
 Task<std::optional<Published>> put_cached(Operation& operation, SlotCacheEntry entry, Draft& draft) {
   const Published published = co_await replace(operation, entry.slot_offset, entry.word, draft);
   if (published.verdict == Verdict::kLost) {
+    SKUA_PROBE("put.cached-place-was-wrong");
     operation.forget();
+    if (SKUA_PLANTED_BUG("absorbed-from-the-cache")) {
+      const auto absorbed = co_await operation.absorbed(entry.word, published.current);
+      if (absorbed && *absorbed) co_return Published{Verdict::kWon, published.current};
+    }
     co_return std::nullopt;
   }
   if (published.verdict == Verdict::kWon) LiveCounters::add(operation.counters().cache_hits, 1);
@@ -106,12 +112,17 @@ Task<Result<VersionToken>> put_operation(SessionCore& core, std::string_view key
       if (published.verdict == Verdict::kInDoubt) co_return operation.failed(operation.doubt());
       if (published.verdict == Verdict::kWon) co_return draft.version();
       const auto absorbed = co_await operation.absorbed(found.word, published.current);
-      if (absorbed && *absorbed) co_return draft.version();
+      if (absorbed && *absorbed) {
+        SKUA_PROBE("put.absorbed");
+        co_return draft.version();
+      }
+      SKUA_PROBE("put.not-absorbed");
       continue;
     }
     const Inserted inserted = co_await insert(operation, found.window, draft, ++tries);
     if (inserted == Inserted::kDone) co_return draft.version();
     if (inserted == Inserted::kInDoubt) co_return operation.failed(operation.doubt());
+    if (inserted == Inserted::kFull) SKUA_PROBE("put.window-is-full");
     if (inserted == Inserted::kFull && ++full >= kFullWindowTries) co_return operation.failed(full_table(operation));
   }
 }

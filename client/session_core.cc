@@ -8,6 +8,7 @@
 
 #include "client/client_core.h"
 #include "common/base/check.h"
+#include "common/base/hooks.h"
 #include "proto/key_hash.h"
 
 namespace skua {
@@ -86,7 +87,8 @@ void SessionCore::make_reports() {
   bool left_over = false;
   for (const auto& link : links_) {
     if (!link || !link->report_due()) continue;
-    if (link->has_operations()) {
+    if (link->has_operations() && !SKUA_PLANTED_BUG("report-within-operation")) {
+      SKUA_PROBE("session.report-waits-for-operations");
       left_over = true;
       continue;
     }

@@ -1,4 +1,5 @@
 # skua_library(NAME SOURCES... [HEADERS...] [DEPS...] [PRIVATE_DEPS...])   -> target skua_NAME, alias skua::NAME
+# skua_simulated_library(NAME SOURCES... [DEPS...])                        -> the same with hooks, for simulations
 # skua_executable(NAME SOURCES... [DEPS...])                               -> program in bin/
 # skua_test(NAME SOURCES... [DEPS...] [LABELS...] [TIMEOUT s])             -> test program, one ctest entry
 # The link graph is the dependency rule: a folder sees only what it names here.
@@ -27,6 +28,22 @@ function(skua_library name)
   endif()
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
   set_property(GLOBAL APPEND PROPERTY SKUA_LIBRARIES ${target})
+  add_library(skua::${name} ALIAS ${target})
+endfunction()
+
+# skua_simulated_library(NAME SOURCES... [DEPS...]): a library's sources once more, with the simulator's hooks compiled
+# in (common/base/hooks.h) -> target skua_NAME. Only simulations link it, and never beside the library itself.
+function(skua_simulated_library name)
+  if(NOT SKUA_BUILD_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
+  set(target skua_${name})
+  add_library(${target} STATIC EXCLUDE_FROM_ALL ${A_SOURCES})
+  target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_compile_definitions(${target} PUBLIC SKUA_SIMULATION)
+  target_compile_options(${target} PRIVATE ${SKUA_WARNINGS})
+  target_link_libraries(${target} PUBLIC ${A_DEPS})
   add_library(skua::${name} ALIAS ${target})
 endfunction()
 

@@ -60,10 +60,9 @@ BlockFault BlockView::parse(std::span<const std::byte> bytes, SlotWord word, Blo
   const char* text = reinterpret_cast<const char*>(bytes.data());
   // Contiguous in the buffer, so one pass; the local copy of the header is what is believed and must be what is hashed.
   const size_t covered = kCoveredHeaderBytes + header.key_bytes + header.value_bytes;
-  if (XXH3_64bits(text + kChecksumStart, covered) != header.checksum) return BlockFault::kChecksum;
   view.key_ = {text + kBlockHeaderBytes, header.key_bytes};
   view.value_ = {text + kBlockHeaderBytes + header.key_bytes, header.value_bytes};
-  return BlockFault::kNone;
+  return XXH3_64bits(text + kChecksumStart, covered) == header.checksum ? BlockFault::kNone : BlockFault::kChecksum;
 }
 
 }  // namespace skua::proto

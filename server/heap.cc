@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "common/base/hooks.h"
 
 namespace skua {
 namespace {
@@ -39,7 +40,7 @@ void Heap::use(BlockRef ref) {
   BlockMeta& meta = segment.meta[ref.index];
   SKUA_CHECK(meta.state() == BlockState::kGranted, "a grant's blocks are granted until they are used");
   meta.set_state(BlockState::kUsed);
-  meta.set_mark(sweep_);
+  if (!SKUA_PLANTED_BUG("candidates-during-scan")) meta.set_mark(sweep_);
   --counts_[segment.size_class].granted;
   ++counts_[segment.size_class].used;
 }
@@ -53,7 +54,8 @@ Heap::SweepResult Heap::finish_sweep() {
     uint32_t retired = 0;
     for (uint32_t i = 0; i < segment.blocks; ++i) {
       BlockMeta& meta = segment.meta[i];
-      if (meta.state() != BlockState::kUsed) continue;
+      const bool granted = meta.state() == BlockState::kGranted && SKUA_PLANTED_BUG("granted-are-candidates");
+      if (meta.state() != BlockState::kUsed && !granted) continue;
       if (meta.mark() == sweep_) {
         ++live;
         continue;
@@ -85,7 +87,7 @@ void Heap::free_block(BlockRef ref, uint64_t reclaim_epoch) {
   BlockMeta& meta = segment.meta[ref.index];
   SKUA_CHECK(meta.state() == BlockState::kRetired, "only what is retired becomes free");
   meta.set_state(BlockState::kFree);
-  meta.set_generation(meta.generation() + 1);
+  if (!SKUA_PLANTED_BUG("generation-stays")) meta.set_generation(meta.generation() + 1);
   meta.set_hint(segment.free_head);
   segment.free_head = ref.index;
   --counts_[segment.size_class].retired;
@@ -123,7 +125,7 @@ bool Heap::open_segment(int size_class, uint64_t reclaim_epoch, bool may_commit)
   segment.free = shape.blocks;
   segment.free_head = 0;
   segment.meta = std::make_unique<BlockMeta[]>(shape.blocks);
-  uint64_t floor = 0;
+  uint64_t floor = origin_;
   for (uint32_t chunk = *first; chunk < end; ++chunk) {
     segment_of_chunk_[chunk] = id;
     floor = std::max(floor, generation_floor_[chunk]);

@@ -81,16 +81,20 @@ struct ClassCounts {
   uint32_t retired = 0;
 };
 
-// Generations. A block address never sees a generation twice, and the version in a slot word (generation modulo 2^8)
-// moves by one each time that a block of this class at this address is granted, whatever was there in between; each
-// such step takes a reclaim epoch, so that a version returns after 256 of them (I13). For that a closed segment's
-// versions are remembered until 256 epochs have passed, when any version may be taken.
+// Generations. A block address never sees a generation twice, not even in another life of the server (they begin with
+// the membership epoch). The version in a slot word (generation modulo 2^8) moves by one each time that a block of this
+// class at this address is granted, whatever was there in between; each such step takes a reclaim epoch, so that a
+// version returns after 256 of them (I13). For that a closed segment's versions are remembered until 256 epochs have
+// passed, when any version may be taken.
 //
 // Cost:    take, use: O(1) a block. finish_sweep: one pass over all metadata, 8 bytes a block.
 // Threads: the executor's.
 class Heap {
  public:
   explicit Heap(ExtentMap& extents);
+
+  // Generations begin above this one. Requires: nothing was taken yet.
+  void begin_above(uint64_t generation) { origin_ = generation; }
 
   // Grants a block. Nothing: none is free and no segment can be had.
   std::optional<TakenBlock> take(int size_class, uint64_t reclaim_epoch, bool may_commit);
@@ -186,6 +190,7 @@ class Heap {
   std::array<ClassCounts, proto::kSizeClasses> counts_{};
   std::vector<BlockRef> retired_;
   uint32_t sweep_ = 0;
+  uint64_t origin_ = 0;
   uint64_t heap_bytes_ = 0;
   uint64_t used_bytes_ = 0;
   uint64_t live_bytes_ = 0;

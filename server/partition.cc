@@ -7,6 +7,7 @@
 #include <new>
 
 #include "common/base/check.h"
+#include "common/base/hooks.h"
 
 namespace skua {
 
@@ -20,6 +21,7 @@ constexpr uint32_t kMinLog2Buckets = 6;
 constexpr double kKeySlack = 1.3;     // partitions are not filled evenly
 constexpr double kTargetLoad = 0.45;  // of slots; windows of 28 overflow from 0.64 on
 constexpr uint64_t kFirstVersion = 1;  // of directory and tables
+constexpr int kEpochShift = 40;         // generations: membership epoch above, a count below
 constexpr uint64_t kHintUnitMs = 4096;  // resolution at which metadata remembers when a block may expire
 
 uint64_t round_to_page(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -68,6 +70,8 @@ Result<void> Partition::format(const Format& format) {
   SKUA_CHECK(*first == 0, "the header lies at the partition's start");
   index_bytes_ = chunks * kChunkBytes;
   membership_epoch_ = format.membership_epoch;
+  // A version token of an earlier life must not fit what another key or value has now.
+  if (!SKUA_PLANTED_BUG("generations-start-over")) heap_.begin_above(format.membership_epoch << kEpochShift);
   auto* header = new (data_) proto::RegionHeader{};
   header->magic = proto::kRegionMagic;
   header->layout_version = proto::kLayoutVersion;
@@ -194,7 +198,13 @@ void Partition::visit_live(ScanContext& context, const Candidate& candidate) {
   if (meta->hint() == BlockMeta::kNever || !expired(context, word, *meta)) return;
   if (word.dirty() || word.frozen()) return;
   const SlotWord freed = word.with_state(SlotState::kFreed);
-  if (!exchange(candidate.slot, word, freed)) return;  // replaced: the block stays marked until the next sweep
+  if (SKUA_PLANTED_BUG("server-stores-to-slot")) {
+    *candidate.slot = freed.bits();
+  } else if (!exchange(candidate.slot, word, freed)) {
+    SKUA_PROBE("sweep.expired-was-replaced");
+    return;  // the block stays marked until the next sweep
+  }
+  SKUA_PROBE("sweep.expired");
   --live_seen_;
   ++context.expired;
   Candidate removed = candidate;
@@ -233,14 +243,16 @@ void Partition::visit_tentative(ScanContext& context, const Candidate& candidate
   BlockMeta* meta = candidate.meta;
   if (meta == nullptr || !heap_.current(*meta, word)) return;
   SlotWord prev(header_word(word, offsetof(proto::BlockHeader, prev)));
-  if (meta->state() != BlockState::kUsed || word.frozen()) {
+  if ((meta->state() != BlockState::kUsed && !SKUA_PLANTED_BUG("kills-living-insert")) || word.frozen()) {
+    SKUA_PROBE("sweep.insert-under-way");
     heap_.mark(*meta);
-    if (prev.names_block()) mark(prev);
+    if (prev.names_block() && !SKUA_PLANTED_BUG("replaced-word-not-counted")) mark(prev);
     return;
   }
   // Its owner is done, and did not commit it.
   if (!prev.is_free()) prev = next_empty();
   if (exchange(candidate.slot, word, prev)) {
+    SKUA_PROBE("sweep.kills-abandoned-insert");
     ++context.tentative_killed;
     revisit(context, candidate, prev);
     return;
@@ -263,7 +275,8 @@ void Partition::visit_freed(ScanContext& context, const Candidate& candidate) {
   if (freed_cursor_ < freed_before_.size()) {
     const FreedSlot& before = freed_before_[freed_cursor_];
     if (before.ordinal == candidate.ordinal && before.word == word.bits()) {
-      if (before.first_epoch < context.oldest_epoch) {
+      if (before.first_epoch < context.oldest_epoch || SKUA_PLANTED_BUG("rename-without-grace")) {
+        SKUA_PROBE("sweep.renames-freed");
         if (exchange(candidate.slot, word, next_empty())) return;  // the block is not marked: it retires
       } else {
         if (meta != nullptr && heap_.current(*meta, word)) heap_.mark(*meta);
@@ -277,7 +290,9 @@ void Partition::visit_freed(ScanContext& context, const Candidate& candidate) {
 
 // The slot holds a FREED word that no scan saw before, or held it until a moment ago.
 void Partition::track_freed(ScanContext& context, const Candidate& candidate) {
-  if (candidate.meta != nullptr && heap_.current(*candidate.meta, candidate.word)) heap_.mark(*candidate.meta);
+  if (SKUA_PLANTED_BUG("rename-without-grace") && exchange(candidate.slot, candidate.word, next_empty())) return;
+  const bool counts = candidate.meta != nullptr && !SKUA_PLANTED_BUG("freed-not-counted");
+  if (counts && heap_.current(*candidate.meta, candidate.word)) heap_.mark(*candidate.meta);
   freed_.push_back({candidate.word.bits(), context.reclaim_epoch, candidate.ordinal});
 }
 
@@ -291,7 +306,10 @@ uint64_t Partition::header_word(SlotWord word, size_t offset) const {
   return shared(*address).load(std::memory_order_relaxed);
 }
 
-SlotWord Partition::next_empty() { return SlotWord::empty(proto::renamed_identity(membership_epoch_, renamed_++)); }
+SlotWord Partition::next_empty() {
+  if (SKUA_PLANTED_BUG("empty-words-repeat")) return SlotWord::empty(proto::renamed_identity(membership_epoch_, 1));
+  return SlotWord::empty(proto::renamed_identity(membership_epoch_, renamed_++));
+}
 
 bool Partition::has_transient_words() const {
   uint64_t seen = 0;

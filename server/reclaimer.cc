@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "common/base/hooks.h"
 
 namespace skua {
 namespace {
@@ -80,7 +81,9 @@ void Reclaimer::kick(bool all) {
 
 void Reclaimer::epoch_reported() {
   start_scan();
-  if (phase_ == Phase::kRelease && host_.oldest_epoch() >= epoch_) {
+  const bool passed = host_.oldest_epoch() >= epoch_ || SKUA_PLANTED_BUG("reuse-without-grace") ||
+                      (SKUA_PLANTED_BUG("reuse-one-epoch-early") && host_.oldest_epoch() + 1 >= epoch_);
+  if (phase_ == Phase::kRelease && passed) {
     phase_ = Phase::kFree;
     scan_index_ = 0;
     post(&Reclaimer::free_slice);

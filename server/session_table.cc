@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "common/base/hooks.h"
 
 namespace skua {
 namespace {
@@ -46,7 +47,7 @@ SessionTable::Session* SessionTable::find(SessionId id) {
 Result<SessionTable::Session*> SessionTable::authenticate(uint64_t id, const std::string& secret) {
   Session* session = find(SessionId{id});
   if (session == nullptr) return stale(id);
-  if (!same_secret(secret, session->secret) && !same_secret(secret, session->previous_secret)) {
+  if (!same_secret(secret, session->secret)) {
     return fail(StatusCode::kUnauthenticated, "wrong secret for session " + hex(id));
   }
   return session;
@@ -62,7 +63,7 @@ std::string SessionTable::new_secret() {
 void SessionTable::admit(const Session& session) {
   SessionTicket ticket;
   ticket.session = session.id;
-  ticket.secret = session.secret;
+  ticket.secret = session.data_secret;
   ticket.read_only = session.read_only;
   for (size_t i = 0; i < session.keys.size(); ++i) {
     const Partition& partition = *(*partitions_)[i];
@@ -85,6 +86,7 @@ Result<control::SessionOpened> SessionTable::open(const control::OpenSession& re
   auto session = std::make_unique<Session>();
   session->id = SessionId{id};
   session->secret = new_secret();
+  session->data_secret = new_secret();
   session->read_only = request.access() == control::ACCESS_READ_ONLY;
   session->push = std::move(push);
   session->reported = moment.reclaim_epoch;
@@ -104,6 +106,7 @@ Result<control::SessionOpened> SessionTable::open(const control::OpenSession& re
   }
   opened.set_session_id(id);
   opened.set_secret(session->secret);
+  opened.set_data_secret(session->data_secret);
   opened.set_reclaim_epoch(moment.reclaim_epoch);
   opened.set_lease_ms(static_cast<uint32_t>(options_.lease / kMillisecond));
   opened.set_cluster_time_ms(moment.cluster_time_ms);
@@ -210,7 +213,12 @@ void SessionTable::start_fence(Session& session) {
       if (!alive.expired()) fence_confirmed(id);
     });
   };
-  for (Target* target : targets_) target->fence(id, confirmed);
+  if (SKUA_PLANTED_BUG("fence-not-awaited")) {
+    for (Target* target : targets_) target->fence(id, [] {});
+    for (size_t i = 0; i < targets_.size(); ++i) confirmed();
+  } else {
+    for (Target* target : targets_) target->fence(id, confirmed);
+  }
   confirmed();
 }
 
@@ -221,11 +229,11 @@ void SessionTable::fence_confirmed(SessionId id) {
   if (--session.fences_left > 0) return;
   ++fenced_;
   if (session.ending) return forget(id);
-  session.previous_secret = std::exchange(session.secret, new_secret());
+  if (!SKUA_PLANTED_BUG("secret-stays")) session.data_secret = new_secret();
   renew(session);
   admit(session);
   control::SessionFenced fenced;
-  fenced.set_secret(session.secret);
+  fenced.set_data_secret(session.data_secret);
   const auto waits = std::exchange(session.fence_waits, {});
   for (const auto& done : waits) done(fenced);
 }
@@ -242,6 +250,7 @@ Result<void> SessionTable::resume(const control::ResumeSession& request, PushFun
 void SessionTable::detach(SessionId id) {
   Session* session = find(id);
   if (session == nullptr) return;
+  SKUA_PROBE("server.session-detached");
   session->detached = true;
   session->push = nullptr;
   session->deadline = executor_.clock().now() + options_.resume_grace;
@@ -256,6 +265,7 @@ void SessionTable::end(Session& session) {
   session.ending = true;
   session.push = nullptr;
   host_.session_lost(session.id);
+  if (SKUA_PLANTED_BUG("given-up-without-fence")) return forget(session.id);
   if (session.fences_left == 0) start_fence(session);  // else the fence under way serves
 }
 
@@ -276,7 +286,10 @@ void SessionTable::forget(SessionId id) {
 
 void SessionTable::update_oldest() {
   uint64_t oldest = UINT64_MAX;
-  for (const auto& [id, session] : sessions_) oldest = std::min(oldest, session->reported);
+  for (const auto& [id, session] : sessions_) {
+    if (session->detached && SKUA_PLANTED_BUG("detached-holds-nothing")) continue;
+    oldest = std::min(oldest, session->reported);
+  }
   if (oldest == oldest_) return;
   oldest_ = oldest;
   host_.epoch_reported();
@@ -307,6 +320,7 @@ void SessionTable::check_leases() {
     if (now >= session->deadline || lags) lost.push_back(session.get());
   }
   for (Session* session : lost) {
+    SKUA_PROBE("server.session-expired");
     ++expired_;
     end(*session);
   }

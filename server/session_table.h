@@ -85,8 +85,8 @@ class SessionTable {
   };
   struct Session {
     SessionId id{};
-    std::string secret;
-    std::string previous_secret;  // good for the control plane: the answer with the new one may have been lost
+    std::string secret;       // of the control plane; the same for the session's life
+    std::string data_secret;  // of the data connection; another after each fence
     bool read_only = false;
     bool detached = false;
     bool ending = false;

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "common/base/check.h"
+#include "common/base/hooks.h"
 #include "server/arena.h"
 #include "server/partition.h"
 #include "server/reclaimer.h"
@@ -250,6 +251,7 @@ void StoreImpl::enqueue(Wait wait) {
 }
 
 void StoreImpl::refuse(Wait& wait, const std::string& reason) {
+  SKUA_PROBE("server.out-of-memory");
   ++out_of_memory_;
   wait.done(fail(StatusCode::kOutOfMemory,
                  "heap is full: " + reason + "; " + std::to_string(index_bytes_ + arena_->block_bytes()) +

@@ -214,6 +214,9 @@ void Connection::copy_piece(Flight& flight, size_t piece, std::byte* memory) {
   if (bytes > 0 && flight.request.verb == Verb::kRead) std::memcpy(flight.data.data() + begin, memory + begin, bytes);
   if (bytes > 0 && flight.request.verb == Verb::kWrite) std::memcpy(memory + begin, flight.data.data() + begin, bytes);
   trace(name_of(flight.request.verb), flight, piece, memory, before);
+  if (world_.observer_) {
+    world_.observer_({&client_, flight.request.verb, memory - flight.request.remote_offset, memory + begin, bytes, 0, 0});
+  }
 }
 
 // False: it waits for another atomic's write-back, and with it all that is under way on this connection.
@@ -237,6 +240,9 @@ bool Connection::run_atomic(const FlightPtr& flight, std::byte* word) {
       request.verb == Verb::kCompareAndSwap ? request.swap_or_add : flight->found + request.swap_or_add;
   std::memcpy(word, &next, sizeof next);
   trace(name_of(request.verb), *flight, 0, word, flight->found);
+  if (world_.observer_) {
+    world_.observer_({&client_, request.verb, word - request.remote_offset, word, sizeof next, flight->found, next});
+  }
   return true;
 }
 

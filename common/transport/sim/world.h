@@ -113,6 +113,17 @@ class SimProcess final : public Executor, public Dialer, public Entropy, private
   bool activity_scheduled_ = false;
 };
 
+// What a verb did at the responder: a piece of a READ or WRITE, or an atomic.
+struct VerbEffect {
+  SimProcess* client = nullptr;
+  Verb verb = Verb::kRead;
+  std::byte* region = nullptr;   // begin of the partition's memory
+  std::byte* address = nullptr;
+  uint64_t bytes = 0;
+  uint64_t before = 0;  // atomics: the word found
+  uint64_t after = 0;   // atomics: the word left
+};
+
 class SimWorld {
  public:
   SimWorld(uint64_t seed, const FaultPlan& plan);
@@ -143,6 +154,9 @@ class SimWorld {
   // Data connections between them break now; what is under way lands as the plan has it.
   void break_data(const SimProcess& a, const SimProcess& b);
 
+  // Called behind every effect, before anything else happens. It may schedule, and must not crash a process itself.
+  void observe(std::function<void(const VerbEffect&)> observer) { observer_ = std::move(observer); }
+
   // For the parts of the world. An event with a process runs only in the incarnation that it was scheduled for, and
   // not while the process is paused.
   void schedule(Nanoseconds delay, std::function<void()> function, SimProcess* process = nullptr);
@@ -153,6 +167,7 @@ class SimWorld {
   friend class SimProcess;
   friend class SimConnector;
   friend class SimTarget;
+  friend class Connection;
 
   struct Event {
     Nanoseconds at;
@@ -178,6 +193,7 @@ class SimWorld {
   uint32_t connection_ids_ = 0;
   std::vector<Event> events_;  // a heap
   Trace trace_;
+  std::function<void(const VerbEffect&)> observer_;
   std::vector<std::unique_ptr<SimProcess>> processes_;
   std::map<Pair, bool> cuts_;
   std::map<std::string, std::shared_ptr<ListenerState>> listeners_;  // by address

@@ -1,0 +1,51 @@
+#pragma once
+// What must hold of servers' memory, judged at every verb and when all is quiet.
+//
+//  - A LIVE or TENTATIVE word never comes back in its slot while an operation runs that began before it left (I1).
+//  - No WRITE reaches a block that a LIVE word names (I2, I11).
+//  - When all sessions have ended: no TENTATIVE or FREED word is left, no block is granted or retired, each LIVE word
+//    has a block of its own, whole and with the word's version, and no other block is used (guarantee 3).
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+
+#include "common/transport/sim/world.h"
+#include "proto/slot_word.h"
+#include "server/store.h"
+#include "tests/sim/record.h"
+
+namespace skua::sim {
+
+class Invariants {
+ public:
+  Invariants(const SimWorld& world, Record& record) : world_(world), record_(record) {}
+
+  void effect(const VerbEffect& effect);
+  void server_forgot() {  // its memory may be had again
+    regions_.clear();
+    live_.clear();
+    left_.clear();
+  }
+
+  // Empty: all is quiet and as it should be. `partitions`: of this store.
+  std::string judge_quiet(Store& store) const;
+
+ private:
+  struct LiveBlock {
+    uint64_t bytes = 0;
+    std::byte* slot = nullptr;
+    uint64_t word = 0;
+  };
+  void slot_changed(const VerbEffect& effect);
+  void written(const VerbEffect& effect);
+
+  const SimWorld& world_;
+  Record& record_;
+  std::set<std::byte*> regions_;
+  std::map<const std::byte*, LiveBlock> live_;                         // by the block's begin
+  std::unordered_map<std::byte*, std::map<uint64_t, int64_t>> left_;   // slot -> word -> when it left
+};
+
+}  // namespace skua::sim

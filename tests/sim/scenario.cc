@@ -1,0 +1,239 @@
+#include "tests/sim/scenario.h"
+
+#include <charconv>
+#include <functional>
+
+#include "common/base/random.h"
+
+namespace skua::sim {
+namespace {
+
+// Every field by name, so that it can be set, shown and compared.
+template <class S, class Visit>
+void visit_fields(S& s, Visit visit) {
+  visit("servers", s.servers);
+  visit("partitions", s.partitions);
+  visit("memory_kib", s.memory_kib);
+  visit("lease", s.lease);
+  visit("resume_grace", s.resume_grace);
+  visit("sweep_interval", s.sweep_interval);
+  visit("clients", s.clients);
+  visit("sessions", s.sessions);
+  visit("workers", s.workers);
+  visit("operations", s.operations);
+  visit("cache_entries", s.cache_entries);
+  visit("operation_timeout", s.operation_timeout);
+  visit("response_timeout", s.response_timeout);
+  visit("think_time", s.think_time);
+  visit("long_think_chance", s.long_think_chance);
+  visit("keys", s.keys);
+  visit("counter_keys", s.counter_keys);
+  visit("expiring_keys", s.expiring_keys);
+  visit("group", s.group);
+  visit("filler_keys", s.filler_keys);
+  visit("value_bytes", s.value_bytes);
+  visit("large_value_chance", s.large_value_chance);
+  visit("gets", s.gets);
+  visit("exists", s.exists);
+  visit("puts", s.puts);
+  visit("puts_if_absent", s.puts_if_absent);
+  visit("compare_and_swaps", s.compare_and_swaps);
+  visit("removes", s.removes);
+  visit("client_crashes", s.client_crashes);
+  visit("server_crashes", s.server_crashes);
+  visit("client_pauses", s.client_pauses);
+  visit("server_pauses", s.server_pauses);
+  visit("cuts", s.cuts);
+  visit("control_breaks", s.control_breaks);
+  visit("data_breaks", s.data_breaks);
+  visit("crash_at_verb_chance", s.crash_at_verb_chance);
+  visit("plan.verb_latency_max", s.plan.verb_latency_max);
+  visit("plan.line_spread", s.plan.line_spread);
+  visit("plan.slow_line_chance", s.plan.slow_line_chance);
+  visit("plan.slow_line_max", s.plan.slow_line_max);
+  visit("plan.break_chance", s.plan.break_chance);
+  visit("plan.late_chance", s.plan.late_chance);
+  visit("plan.late_max", s.plan.late_max);
+  visit("plan.connect_failure_chance", s.plan.connect_failure_chance);
+  visit("plan.fence_max", s.plan.fence_max);
+  visit("plan.message_latency_max", s.plan.message_latency_max);
+  visit("plan.message_break_chance", s.plan.message_break_chance);
+  visit("plan.dial_failure_chance", s.plan.dial_failure_chance);
+  visit("plan.silent_crash_chance", s.plan.silent_crash_chance);
+  visit("plan.timer_lateness_max", s.plan.timer_lateness_max);
+  visit("plan.clock_skew_max", s.plan.clock_skew_max);
+  visit("plan.pause_chance", s.plan.pause_chance);
+  visit("plan.pause_max", s.plan.pause_max);
+}
+
+template <class T>
+std::string text_of(T value) {
+  if constexpr (std::is_same_v<T, double>) {
+    char text[40];
+    return {text, std::to_chars(text, text + sizeof text, value).ptr};
+  } else {
+    return std::to_string(value);
+  }
+}
+
+struct Kinds {
+  bool data = false;
+  bool control = false;
+  bool crash = false;
+  bool pause = false;
+  bool restart = false;
+};
+
+Result<Kinds> parse_kinds(std::string_view text) {
+  Kinds kinds;
+  if (text == "none") return kinds;
+  if (text == "all") return Kinds{true, true, true, true, true};
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('+'), text.size());
+    const std::string_view name = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (name == "data") {
+      kinds.data = true;
+    } else if (name == "control") {
+      kinds.control = true;
+    } else if (name == "crash") {
+      kinds.crash = true;
+    } else if (name == "pause") {
+      kinds.pause = true;
+    } else if (name == "restart") {
+      kinds.restart = true;
+    } else {
+      return fail(StatusCode::kInvalidArgument, "faults '" + std::string(name) +
+                                                    "' are unknown: none, all, or data, control, crash, pause, "
+                                                    "restart joined by '+'");
+    }
+  }
+  return kinds;
+}
+
+void draw_faults(Scenario& s, const Kinds& kinds, Random& random) {
+  const auto often = [&](double how_often, Nanoseconds least, Nanoseconds most) -> Nanoseconds {
+    if (!random.chance(how_often)) return 0;
+    return least + static_cast<Nanoseconds>(random.below(static_cast<uint64_t>(most - least)));
+  };
+  const FaultPlan drawn = FaultPlan::from_seed(s.seed);
+  s.plan = FaultPlan::calm();
+  s.plan.verb_latency_max = drawn.verb_latency_max;
+  s.plan.line_spread = drawn.line_spread;
+  s.plan.slow_line_chance = drawn.slow_line_chance;
+  s.plan.slow_line_max = drawn.slow_line_max;
+  s.plan.message_latency_max = drawn.message_latency_max;
+  s.plan.timer_lateness_max = drawn.timer_lateness_max;
+  s.plan.late_chance = drawn.late_chance;
+  s.plan.late_max = std::min<Nanoseconds>(drawn.late_max, 100 * kMillisecond);
+  s.plan.fence_max = drawn.fence_max;
+  if (kinds.data) {
+    s.plan.break_chance = drawn.break_chance;
+    s.plan.connect_failure_chance = drawn.connect_failure_chance;
+    s.data_breaks = often(0.4, 2 * kMillisecond, 20 * kMillisecond);
+  }
+  if (kinds.control) {
+    s.plan.message_break_chance = drawn.message_break_chance;
+    s.plan.dial_failure_chance = drawn.dial_failure_chance;
+    s.control_breaks = often(0.4, 2 * kMillisecond, 20 * kMillisecond);
+    s.cuts = often(0.3, 5 * kMillisecond, 50 * kMillisecond);
+  }
+  if (kinds.crash) {
+    s.plan.silent_crash_chance = drawn.silent_crash_chance;
+    s.client_crashes = often(0.3, 2 * kMillisecond, 30 * kMillisecond);
+    s.crash_at_verb_chance = random.chance(0.4) ? 0.02 * random.unit() : 0.0;
+  }
+  if (kinds.pause) {
+    s.plan.clock_skew_max = drawn.clock_skew_max;
+    s.plan.pause_chance = drawn.pause_chance;
+    s.plan.pause_max = drawn.pause_max;
+    s.client_pauses = often(0.3, 5 * kMillisecond, 50 * kMillisecond);
+    s.server_pauses = often(0.2, 5 * kMillisecond, 50 * kMillisecond);
+  }
+  if (kinds.restart) s.server_crashes = often(0.2, 10 * kMillisecond, 100 * kMillisecond);
+}
+
+}  // namespace
+
+Result<Scenario> Scenario::from_seed(uint64_t seed, std::string_view faults) {
+  const auto kinds = parse_kinds(faults);
+  if (!kinds) return tl::make_unexpected(kinds.error());
+  Random random(seed ^ 0x5ce7a710ULL);
+  const auto between = [&](uint64_t low, uint64_t high) { return low + random.below(high - low + 1); };
+  const auto duration = [&](Nanoseconds low, Nanoseconds high) {
+    return low + static_cast<Nanoseconds>(random.below(static_cast<uint64_t>(high - low)));
+  };
+  Scenario s;
+  s.seed = seed;
+  s.servers = random.chance(0.6) ? 1 : between(2, 3);
+  s.partitions = s.servers == 1 ? uint64_t{1} << random.below(3) : 4;
+  s.memory_kib = 1024 + 64 * between(0, 16);
+  s.lease = duration(60 * kMillisecond, 600 * kMillisecond);
+  s.resume_grace = duration(20 * kMillisecond, 300 * kMillisecond);
+  s.sweep_interval = duration(kMillisecond, 8 * kMillisecond);
+  s.clients = between(1, 4);
+  s.sessions = random.chance(0.8) ? 1 : 2;
+  s.workers = between(1, 3);
+  s.operations = between(10, 240 / (s.clients * s.sessions * s.workers));
+  s.cache_entries = random.chance(0.8) ? 64 : 0;
+  s.operation_timeout = duration(10 * kMillisecond, 300 * kMillisecond);
+  s.response_timeout = duration(kMillisecond, 20 * kMillisecond);
+  s.think_time = duration(1, random.chance(0.7) ? 20 * kMicrosecond : 2 * kMillisecond);
+  s.long_think_chance = random.chance(0.3) ? 0.05 : 0.0;
+  s.keys = random.chance(0.4) ? 1 : between(2, 5);
+  s.group = between(1, 4);
+  s.counter_keys = random.chance(0.3) ? 1 : 0;
+  s.expiring_keys = random.chance(0.3) ? 1 : 0;
+  s.filler_keys = random.chance(0.3) ? between(10, 27) : 0;
+  s.value_bytes = random.chance(0.5) ? between(20, 80) : between(100, 1000);
+  s.large_value_chance = random.chance(0.2) ? 0.1 : 0.0;
+  s.gets = between(1, 6);
+  s.exists = between(0, 2);
+  s.puts = between(0, 6);
+  s.puts_if_absent = between(0, 4);
+  s.compare_and_swaps = between(0, 4);
+  s.removes = between(0, 4);
+  draw_faults(s, *kinds, random);
+  return s;
+}
+
+Result<void> Scenario::set(std::string_view name, std::string_view value) {
+  bool known = false;
+  bool parsed = false;
+  visit_fields(*this, [&](std::string_view field, auto& place) {
+    if (field != name) return;
+    known = true;
+    const auto result = std::from_chars(value.data(), value.data() + value.size(), place);
+    parsed = result.ec == std::errc() && result.ptr == value.data() + value.size();
+  });
+  if (!known) return fail(StatusCode::kInvalidArgument, "a scenario has no '" + std::string(name) + "'");
+  if (!parsed) {
+    return fail(StatusCode::kInvalidArgument,
+                "'" + std::string(value) + "' is no value for " + std::string(name) + ": a number (times in ns)");
+  }
+  return {};
+}
+
+std::vector<std::string> Scenario::differences(const Scenario& base) const {
+  std::vector<std::string> theirs;
+  visit_fields(base, [&](std::string_view name, const auto& value) {
+    theirs.push_back(std::string(name) + "=" + text_of(value));
+  });
+  std::vector<std::string> out;
+  size_t i = 0;
+  visit_fields(*this, [&](std::string_view name, const auto& value) {
+    std::string mine = std::string(name) + "=" + text_of(value);
+    if (mine != theirs[i++]) out.push_back(std::move(mine));
+  });
+  return out;
+}
+
+std::string Scenario::to_string() const {
+  std::string text = "seed=" + std::to_string(seed);
+  visit_fields(*this, [&](std::string_view name, const auto& value) {
+    text += " " + std::string(name) + "=" + text_of(value);
+  });
+  return text;
+}
+
+}  // namespace skua::sim

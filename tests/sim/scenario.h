@@ -1,0 +1,76 @@
+#pragma once
+// Scenario is everything that a simulated run depends on: sizes, loads and faults. The same seed and the same changes
+// to it give the same run.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/transport/sim/fault_plan.h"
+
+namespace skua::sim {
+
+struct Scenario {
+  uint64_t seed = 0;
+
+  // Cluster.
+  uint64_t servers = 1;
+  uint64_t partitions = 1;
+  uint64_t memory_kib = 1024;      // of each server
+  Nanoseconds lease = 400 * kMillisecond;
+  Nanoseconds resume_grace = 200 * kMillisecond;
+  Nanoseconds sweep_interval = kMillisecond;
+
+  // Clients.
+  uint64_t clients = 2;
+  uint64_t sessions = 1;           // of each client
+  uint64_t workers = 2;            // of each session: operations that it has under way at a time
+  uint64_t operations = 40;        // of each worker
+  uint64_t cache_entries = 64;
+  Nanoseconds operation_timeout = 200 * kMillisecond;
+  Nanoseconds response_timeout = 5 * kMillisecond;
+  Nanoseconds think_time = 20 * kMicrosecond;  // at most, between two operations of a worker
+  double long_think_chance = 0;    // then up to 20 ms
+
+  // Keys. Those of one group have one partition, one home bucket and one fingerprint.
+  uint64_t keys = 3;
+  uint64_t counter_keys = 0;
+  uint64_t expiring_keys = 0;
+  uint64_t group = 2;              // keys in a group
+  uint64_t filler_keys = 0;        // fill the window of the first group before anything else
+  uint64_t value_bytes = 200;      // at most, of most values
+  double large_value_chance = 0;   // then up to 20 KiB
+
+  // What is done, by weight.
+  uint64_t gets = 4;
+  uint64_t exists = 1;
+  uint64_t puts = 4;
+  uint64_t puts_if_absent = 2;
+  uint64_t compare_and_swaps = 2;
+  uint64_t removes = 2;
+
+  // What happens besides: mean time between two of a kind, 0 = never.
+  Nanoseconds client_crashes = 0;
+  Nanoseconds server_crashes = 0;  // forgets its memory, starts again
+  Nanoseconds client_pauses = 0;   // as under SIGSTOP, up to three leases
+  Nanoseconds server_pauses = 0;
+  Nanoseconds cuts = 0;            // a client and a server lose sight of each other for a while
+  Nanoseconds control_breaks = 0;
+  Nanoseconds data_breaks = 0;
+  double crash_at_verb_chance = 0; // of a verb's effect: its client crashes right behind it
+
+  FaultPlan plan;                  // while the load runs; calm before and after
+
+  // Draws one. `faults`: "none", "all", or names of kinds joined by '+': data, control, crash, pause, restart.
+  static Result<Scenario> from_seed(uint64_t seed, std::string_view faults);
+
+  // By the names above, as `skua-sim --set name=value` does. Error: kInvalidArgument.
+  Result<void> set(std::string_view name, std::string_view value);
+  // What set can repeat: those fields that differ from `base`.
+  std::vector<std::string> differences(const Scenario& base) const;
+  std::string to_string() const;
+};
+
+}  // namespace skua::sim

@@ -1,0 +1,205 @@
+// skua-sim runs the product's client, server and coordinator in simulated worlds, one a seed, and judges them.
+// Exit codes: 0 nothing was found; 1 a violation, a planted bug that was not caught or a probe that was never hit;
+// 64 usage.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/hooks.h"
+#include "common/base/log.h"
+#include "tests/sim/runner.h"
+
+namespace {
+
+using namespace skua::sim;  // NOLINT: this file is the program
+
+constexpr int kFound = 1;
+constexpr int kUsage = 64;
+
+struct Arguments {
+  SeedRange range;
+  uint64_t seed = 0;
+  bool one_seed = false;
+  std::vector<std::string> settings;
+  std::vector<std::string> scenarios;
+  std::string bug;
+  std::string table;
+  size_t trace = 200;
+  bool list_bugs = false;
+  bool check_bugs = false;
+  bool shrink = false;
+  bool hashes = false;
+  bool require_probes = false;
+};
+
+std::string command_for(const Scenario& scenario, const std::string& faults, const std::string& bug) {
+  std::string text = "skua-sim --seed " + std::to_string(scenario.seed) + " --faults " + faults;
+  if (!bug.empty()) text += " --bug " + bug;
+  const auto base = Scenario::from_seed(scenario.seed, faults);
+  for (const std::string& difference : scenario.differences(*base)) text += " --set " + difference;
+  return text;
+}
+
+void print_totals(const Totals& totals, double seconds) {
+  const Outcomes& sum = totals.outcomes;
+  std::printf("%llu seeds in %.1f s (%.0f/s): %llu operations answered, %llu refused, %llu in doubt; %llu verbs and "
+              "messages, %llu faults, %.0f s simulated; %llu histories undecided; %zu violations\n",
+              static_cast<unsigned long long>(totals.seeds), seconds, static_cast<double>(totals.seeds) / seconds,
+              static_cast<unsigned long long>(sum.done), static_cast<unsigned long long>(sum.refused),
+              static_cast<unsigned long long>(sum.in_doubt), static_cast<unsigned long long>(sum.events),
+              static_cast<unsigned long long>(sum.faults), static_cast<double>(sum.simulated) / 1e9,
+              static_cast<unsigned long long>(totals.undecided), totals.failures.size());
+}
+
+// Returns how many were never hit.
+size_t print_probes() {
+  size_t missed = 0;
+  for (const auto& [name, hits] : skua::hooks::probes()) {
+    std::printf("  %-42s %12llu\n", std::string(name).c_str(), static_cast<unsigned long long>(hits->load()));
+    missed += hits->load() == 0 ? 1 : 0;
+  }
+  return missed;
+}
+
+bool plant(const std::string& bug, bool on) {
+  const auto found = skua::hooks::planted_bugs().find(bug);
+  if (found == skua::hooks::planted_bugs().end()) return false;
+  found->second->store(on);
+  return true;
+}
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+int show_one(const Arguments& arguments) {
+  const auto scenario = scenario_for(arguments.range, arguments.seed);
+  if (!scenario) {
+    std::fprintf(stderr, "skua-sim: %s\n", scenario.error().message().c_str());
+    return kUsage;
+  }
+  Scenario shown = *scenario;
+  SimulationOptions options;
+  options.trace_events = arguments.trace;
+  Report report = simulate(shown, options);
+  if (arguments.shrink && !report.violation.empty()) {
+    shown = shrink(shown);
+    report = simulate(shown, options);
+  }
+  std::printf("%s\n%s%s\n", report.trace.c_str(), shown.to_string().c_str(),
+              ("\n" + command_for(shown, arguments.range.faults, arguments.bug)).c_str());
+  std::printf("hash %016llx, %llu answered, %llu refused, %llu in doubt\n%s\n",
+              static_cast<unsigned long long>(report.outcomes.trace_hash),
+              static_cast<unsigned long long>(report.outcomes.done),
+              static_cast<unsigned long long>(report.outcomes.refused),
+              static_cast<unsigned long long>(report.outcomes.in_doubt),
+              report.violation.empty() ? "no violation" : ("VIOLATION: " + report.violation).c_str());
+  return report.violation.empty() ? 0 : kFound;
+}
+
+int run_range(const Arguments& arguments) {
+  const double start = now_seconds();
+  const auto totals = run_seeds(arguments.range, [&](const Failure& failure) {
+    std::printf("VIOLATION: %s\n  %s\n", failure.violation.c_str(),
+                command_for(failure.scenario, arguments.range.faults, arguments.bug).c_str());
+    std::fflush(stdout);
+  });
+  if (!totals) {
+    std::fprintf(stderr, "skua-sim: %s\n", totals.error().message().c_str());
+    return kUsage;
+  }
+  print_totals(*totals, now_seconds() - start);
+  if (arguments.hashes) {
+    std::printf("traces %016llx\n", static_cast<unsigned long long>(totals->outcomes.trace_hash));
+    return totals->failures.empty() ? 0 : kFound;
+  }
+  std::printf("probes:\n");
+  const size_t missed = print_probes();
+  if (arguments.require_probes && missed != 0) {
+    std::printf("%zu probes were never hit\n", missed);
+    return kFound;
+  }
+  return totals->failures.empty() ? 0 : kFound;
+}
+
+// Each planted bug alone, until a seed shows it.
+int check_bugs(const Arguments& arguments) {
+  std::string table = "| planted bug | caught by seed | as |\n|---|---|---|\n";
+  int missed = 0;
+  for (const auto& [name, active] : skua::hooks::planted_bugs()) {
+    if (!arguments.bug.empty() && name != arguments.bug) continue;
+    active->store(true);
+    SeedRange range = arguments.range;
+    range.stop_at_failure = true;
+    const double start = now_seconds();
+    const auto totals = run_seeds(range);
+    active->store(false);
+    if (!totals) {
+      std::fprintf(stderr, "skua-sim: %s\n", totals.error().message().c_str());
+      return kUsage;
+    }
+    const bool caught = !totals->failures.empty();
+    const std::string what = caught ? totals->failures[0].violation.substr(0, 90) : "";
+    const std::string seed = caught ? std::to_string(totals->failures[0].scenario.seed) : "never";
+    std::printf("%-28s %-8s %6.1f s  %s\n", std::string(name).c_str(), seed.c_str(), now_seconds() - start, what.c_str());
+    std::fflush(stdout);
+    table += "| " + std::string(name) + " | " + seed + " | " + what + " |\n";
+    missed += caught ? 0 : 1;
+  }
+  if (!arguments.table.empty()) std::ofstream(arguments.table) << table;
+  std::printf("%zu planted bugs, %d not caught within %llu seeds\n", skua::hooks::planted_bugs().size(), missed,
+              static_cast<unsigned long long>(arguments.range.count));
+  return missed == 0 ? 0 : kFound;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Arguments arguments;
+  arguments.range.count = 100;
+  arguments.range.jobs = std::max(1U, std::thread::hardware_concurrency());
+  CLI::App app("Runs Skua's own client, server and coordinator in simulated clusters, one a seed, and judges them.",
+               "skua-sim");
+  app.add_option("--seeds", arguments.range.count, "Seeds to run (100)");
+  app.add_option("--first", arguments.range.first, "The first of them (1)");
+  auto* seed = app.add_option("--seed", arguments.seed, "Run this one, and show its last events");
+  app.add_option("--faults", arguments.range.faults,
+                 "none, all (default), or data, control, crash, pause, restart joined by '+'");
+  app.add_option("--set", arguments.settings, "NAME=VALUE of the scenario, over what the seed drew");
+  app.add_option("--jobs", arguments.range.jobs, "Threads (all cores)");
+  app.add_option("--trace", arguments.trace, "Events to show of a single seed (200)");
+  app.add_flag("--shrink", arguments.shrink, "With --seed: look for a smaller scenario that fails");
+  app.add_flag("--require-probes", arguments.require_probes, "Fail when a probe is never hit");
+  app.add_flag("--hashes", arguments.hashes, "Show a hash over all traces instead of probes");
+  app.add_option("--bug", arguments.bug, "Plant this bug (--list-bugs)");
+  app.add_flag("--list-bugs", arguments.list_bugs, "Names of the bugs that can be planted");
+  app.add_flag("--check-bugs", arguments.check_bugs, "Plant each bug (or --bug alone): --seeds must catch it");
+  app.add_option("--table", arguments.table, "With --check-bugs: write a table to this file");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  skua::set_log_level(skua::LogLevel::kOff);
+  arguments.one_seed = seed->count() > 0;
+  for (const std::string& setting : arguments.settings) {
+    const size_t equals = std::min(setting.find('='), setting.size() - 1);
+    arguments.range.settings.emplace_back(setting.substr(0, equals), setting.substr(equals + 1));
+  }
+  if (arguments.list_bugs) {
+    for (const auto& [name, active] : skua::hooks::planted_bugs()) std::printf("%s\n", std::string(name).c_str());
+    return 0;
+  }
+  if (!arguments.bug.empty() && !skua::hooks::planted_bugs().contains(arguments.bug)) {
+    std::fprintf(stderr, "skua-sim: no bug is called '%s' (--list-bugs names them)\n", arguments.bug.c_str());
+    return kUsage;
+  }
+  if (arguments.check_bugs) return check_bugs(arguments);
+  if (!arguments.bug.empty()) plant(arguments.bug, true);
+  return arguments.one_seed ? show_one(arguments) : run_range(arguments);
+}
