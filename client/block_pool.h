@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/base/hooks.h"
 #include "common/base/status.h"
 
 namespace skua {
@@ -49,8 +50,8 @@ class BlockPool {
     size_t current = 0;      // index of the grant that blocks are taken from
   };
 
-  static constexpr uint32_t kFirstWant = 16;
-  static constexpr uint32_t kMostWant = 1024;
+  static constexpr uint32_t kFirstWant = SKUA_KNOB(16, 1);
+  static constexpr uint32_t kMostWant = SKUA_KNOB(1024, 2);
   static constexpr uint64_t kMostWantBytes = uint64_t{4} << 20;
 
   Shelf& shelf(uint32_t partition, uint32_t size_class);

@@ -35,6 +35,8 @@ uint64_t block_checksum(const BlockHeader& header, std::string_view key, std::st
   return XXH3_64bits_digest(&state);
 }
 
+uint32_t compiled_version_modulus() { return kVersionModulus; }
+
 BlockHeader make_block_header(const BlockContent& content, SlotWord prev) {
   BlockHeader header{};
   header.prev = prev.bits();

@@ -29,6 +29,9 @@ BlockHeader make_block_header(const BlockContent& content, SlotWord prev);
 // The checksum that `header` should carry when key and value follow it. Key and value need not be contiguous.
 uint64_t block_checksum(const BlockHeader& header, std::string_view key, std::string_view value);
 
+// kVersionModulus as this library was compiled; a program must have been compiled with the same.
+uint32_t compiled_version_modulus();
+
 enum class BlockFault : uint8_t {
   kNone = 0,
   kShort = 1,       // lengths name more bytes than there are

@@ -19,7 +19,12 @@ namespace skua::proto {
 
 enum class SlotState : uint8_t { kEmpty = 0, kTentative = 1, kLive = 2, kFreed = 3 };
 
-inline constexpr uint32_t kVersionModulus = 256;        // M of rule 13
+// M of rule 13. Simulations take less of the word's 8 bits, so that versions come round soon.
+#ifdef SKUA_SIMULATION
+inline constexpr uint32_t kVersionModulus = 2;
+#else
+inline constexpr uint32_t kVersionModulus = 256;
+#endif
 inline constexpr uint32_t kFingerprintModulus = 2048;
 inline constexpr uint64_t kMaxBlockUnits = uint64_t{1} << 34;  // 1 TiB a partition
 

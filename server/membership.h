@@ -25,7 +25,7 @@ struct MembershipOptions {
   NetAddress coordinator;
   HelloTerms terms;
   control::Join self;
-  Nanoseconds heartbeat_interval = 500 * kMillisecond;
+  Nanoseconds heartbeat_interval = kSecond;
   Nanoseconds call_timeout = 2 * kSecond;
   Nanoseconds retry_min = 50 * kMillisecond;
   Nanoseconds retry_max = kSecond;

@@ -198,12 +198,7 @@ void Partition::visit_live(ScanContext& context, const Candidate& candidate) {
   if (meta->hint() == BlockMeta::kNever || !expired(context, word, *meta)) return;
   if (word.dirty() || word.frozen()) return;
   const SlotWord freed = word.with_state(SlotState::kFreed);
-  if (SKUA_PLANTED_BUG("server-stores-to-slot")) {
-    *candidate.slot = freed.bits();
-  } else if (!exchange(candidate.slot, word, freed)) {
-    SKUA_PROBE("sweep.expired-was-replaced");
-    return;  // the block stays marked until the next sweep
-  }
+  if (!exchange(candidate.slot, word, freed)) return;  // replaced: the block stays marked until the next sweep
   SKUA_PROBE("sweep.expired");
   --live_seen_;
   ++context.expired;
@@ -243,7 +238,7 @@ void Partition::visit_tentative(ScanContext& context, const Candidate& candidate
   BlockMeta* meta = candidate.meta;
   if (meta == nullptr || !heap_.current(*meta, word)) return;
   SlotWord prev(header_word(word, offsetof(proto::BlockHeader, prev)));
-  if ((meta->state() != BlockState::kUsed && !SKUA_PLANTED_BUG("kills-living-insert")) || word.frozen()) {
+  if (meta->state() != BlockState::kUsed || word.frozen()) {
     SKUA_PROBE("sweep.insert-under-way");
     heap_.mark(*meta);
     if (prev.names_block() && !SKUA_PLANTED_BUG("replaced-word-not-counted")) mark(prev);
@@ -306,10 +301,7 @@ uint64_t Partition::header_word(SlotWord word, size_t offset) const {
   return shared(*address).load(std::memory_order_relaxed);
 }
 
-SlotWord Partition::next_empty() {
-  if (SKUA_PLANTED_BUG("empty-words-repeat")) return SlotWord::empty(proto::renamed_identity(membership_epoch_, 1));
-  return SlotWord::empty(proto::renamed_identity(membership_epoch_, renamed_++));
-}
+SlotWord Partition::next_empty() { return SlotWord::empty(proto::renamed_identity(membership_epoch_, renamed_++)); }
 
 bool Partition::has_transient_words() const {
   uint64_t seen = 0;

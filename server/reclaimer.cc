@@ -8,13 +8,13 @@
 namespace skua {
 namespace {
 
-constexpr uint64_t kSliceSlots = 64 * 1024;
-constexpr uint64_t kSliceBlocks = 64 * 1024;
+constexpr uint64_t kSliceSlots = SKUA_KNOB(64 * 1024, 112);
+constexpr uint64_t kSliceBlocks = SKUA_KNOB(64 * 1024, 4);
 constexpr Nanoseconds kDutyDivisor = 10;        // sweeps take at most so small a part of one core
-constexpr Nanoseconds kPlentifulFactor = 5;     // sweeps are so much rarer while half of the memory is free
+constexpr Nanoseconds kPlentifulFactor = SKUA_KNOB(5, 1);     // sweeps are so much rarer while half of the memory is free
 constexpr Nanoseconds kPeekFactor = 5;          // first peek, in sweep intervals
 constexpr Nanoseconds kPeekGrowthMax = 32;      // the rarest ones are so many times rarer
-constexpr Nanoseconds kExpiryInterval = 10 * kSecond;
+constexpr Nanoseconds kExpiryInterval = SKUA_KNOB(10 * kSecond, 5 * kMillisecond);
 constexpr uint32_t kIdleTrims = 2;              // an extent is given back when it held nothing for so many sweeps
 
 }  // namespace

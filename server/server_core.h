@@ -28,7 +28,7 @@ struct ServerCoreOptions {
   control::Join self;              // name, address to advertise, instance, memory
   std::optional<NetAddress> join;  // the coordinator; none: this server is it
   Nanoseconds join_timeout = 30 * kSecond;
-  Nanoseconds heartbeat_interval = 500 * kMillisecond;
+  Nanoseconds heartbeat_interval = kSecond;
   std::function<void(control::ServerStats&)> fill_stats;
 };
 

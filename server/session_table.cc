@@ -9,7 +9,7 @@
 namespace skua {
 namespace {
 
-constexpr int kChecksPerLease = 4;
+constexpr int kLatePart = 4;    // of a lease: a check that is later than this says that the server itself stood still
 constexpr int kLagLeases = 10;  // a session that keeps its lease but reports no epoch for so long is given up as well
 
 std::string hex(uint64_t value) {
@@ -229,7 +229,7 @@ void SessionTable::fence_confirmed(SessionId id) {
   if (--session.fences_left > 0) return;
   ++fenced_;
   if (session.ending) return forget(id);
-  if (!SKUA_PLANTED_BUG("secret-stays")) session.data_secret = new_secret();
+  session.data_secret = new_secret();
   renew(session);
   admit(session);
   control::SessionFenced fenced;
@@ -254,6 +254,7 @@ void SessionTable::detach(SessionId id) {
   session->detached = true;
   session->push = nullptr;
   session->deadline = executor_.clock().now() + options_.resume_grace;
+  arm();
   host_.session_lost(id);
 }
 
@@ -295,13 +296,22 @@ void SessionTable::update_oldest() {
   host_.epoch_reported();
 }
 
+Nanoseconds SessionTable::lost_at(const Session& session) const {
+  const Nanoseconds lags = session.behind_since == 0 ? INT64_MAX : session.behind_since + kLagLeases * options_.lease;
+  return std::min(session.deadline, lags);
+}
+
+// Looks when the first lease may have run out, and no earlier: most are renewed by then, and an idle server sleeps.
 void SessionTable::arm() {
-  if (armed_ || sessions_.empty()) return;
-  const Nanoseconds period = std::max<Nanoseconds>(std::min(options_.lease, options_.resume_grace) / kChecksPerLease,
-                                                   kMillisecond);
+  Nanoseconds due = INT64_MAX;
+  for (const auto& [id, session] : sessions_) {
+    if (!session->ending) due = std::min(due, lost_at(*session));
+  }
+  if (due == INT64_MAX || (armed_ && check_due_ <= due)) return;
+  if (armed_) executor_.cancel(timer_);
   armed_ = true;
-  check_due_ = executor_.clock().now() + period;
-  timer_ = executor_.after(period, [this] {
+  check_due_ = std::max(due, executor_.clock().now() + kMillisecond);
+  timer_ = executor_.after(check_due_ - executor_.clock().now(), [this] {
     armed_ = false;
     check_leases();
     arm();
@@ -315,9 +325,8 @@ void SessionTable::check_leases() {
   for (auto& [id, session] : sessions_) {
     if (session->ending) continue;
     // This server itself stood still; what its sessions sent meanwhile is still to be read.
-    if (late > options_.lease / kChecksPerLease) session->deadline += late;
-    const bool lags = session->behind_since != 0 && now - session->behind_since > kLagLeases * options_.lease;
-    if (now >= session->deadline || lags) lost.push_back(session.get());
+    if (late > options_.lease / kLatePart) session->deadline += late;
+    if (now >= lost_at(*session)) lost.push_back(session.get());
   }
   for (Session* session : lost) {
     SKUA_PROBE("server.session-expired");

@@ -113,6 +113,7 @@ class SessionTable {
   void fence_confirmed(SessionId id);
   void forget(SessionId id);
   void update_oldest();
+  Nanoseconds lost_at(const Session& session) const;
   void arm();
   void check_leases();
 

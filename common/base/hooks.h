@@ -4,12 +4,14 @@
 //
 //   SKUA_PROBE("insert.rival-killed");          counts: a rare branch was taken
 //   if (!SKUA_PLANTED_BUG("no-fence")) ...      true while the simulator has switched that bug on
+//   constexpr size_t kSlice = SKUA_KNOB(65536, 64);   the second one in simulations, so that more happens in less time
 //
 // Names are unique for bugs; several probes may share one. A site is known before main, hit or not.
 #ifndef SKUA_SIMULATION
 
 #define SKUA_PROBE(name) static_cast<void>(0)
 #define SKUA_PLANTED_BUG(name) false
+#define SKUA_KNOB(real, simulated) (real)
 
 #else
 
@@ -62,5 +64,6 @@ struct PlantedBug {
 
 #define SKUA_PROBE(name) ::skua::hooks::Probe<name>::hit()
 #define SKUA_PLANTED_BUG(name) ::skua::hooks::PlantedBug<name>::on()
+#define SKUA_KNOB(real, simulated) (simulated)
 
 #endif

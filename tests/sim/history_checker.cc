@@ -145,6 +145,29 @@ class Frontier {
   size_t size_ = 0;
 };
 
+// Configurations to be looked at, those first that used up the fewest unanswered operations: what comes later and used
+// more is then covered before it is followed any further.
+class Agenda {
+ public:
+  void push(Configuration c) {
+    if (c.used.size() >= by_used_.size()) by_used_.resize(c.used.size() + 1);
+    first_ = std::min(first_, c.used.size());
+    by_used_[c.used.size()].push_back(std::move(c));
+  }
+  // False: there is none.
+  bool pop(Configuration& c) {
+    while (first_ < by_used_.size() && by_used_[first_].empty()) ++first_;
+    if (first_ >= by_used_.size()) return false;
+    c = std::move(by_used_[first_].back());
+    by_used_[first_].pop_back();
+    return true;
+  }
+
+ private:
+  std::vector<std::vector<Configuration>> by_used_;
+  size_t first_ = 0;
+};
+
 // Events of one moment take place in this order, which is the more lenient one.
 enum class EventKind : uint8_t { kCall, kMayExpire, kAnswer, kMustExpire };
 
@@ -272,14 +295,13 @@ class Search {
   void expand(std::optional<uint32_t> answered) {
     Frontier seen;
     Frontier result;
-    std::vector<Configuration> work = std::move(configurations_);
-    for (Configuration& c : work) {
+    Agenda agenda;
+    for (Configuration& c : configurations_) {
       if (forgotten(c.state.value)) c.state.value = kUnnamed;
       settle_what_changes_nothing(c);
+      agenda.push(std::move(c));
     }
-    while (!work.empty() && !overflowed_) {
-      Configuration c = std::move(work.back());
-      work.pop_back();
+    for (Configuration c; !overflowed_ && agenda.pop(c);) {
       if (!seen.insert(c)) continue;
       ++looked_at_;
       if (!answered) {
@@ -291,13 +313,13 @@ class Search {
       } else if (operations_[*answered].outcome == Outcome::kInDoubt) {
         result.insert(c);
       }
-      push_successors(c, work);
+      push_successors(c, agenda);
       overflowed_ = seen.size() > kMaxConfigurations;
     }
     configurations_ = result.take();
   }
 
-  void push_successors(const Configuration& c, std::vector<Configuration>& work) const {
+  void push_successors(const Configuration& c, Agenda& agenda) const {
     for (uint32_t index : open_) {
       const uint64_t bit = uint64_t{1} << slot_[index];
       if ((c.done & bit) != 0) continue;
@@ -305,17 +327,22 @@ class Search {
       for (size_t k = 0; k < effect.count; ++k) {
         Configuration next{effect.next[k], c.done | bit, c.used};
         settle_what_changes_nothing(next);
-        work.push_back(std::move(next));
+        agenda.push(std::move(next));
       }
     }
     bool tried_put = false;
     bool tried_remove = false;
+    std::vector<int64_t> tried_deltas;
     for (uint32_t index : unanswered_) {
       const auto place = std::lower_bound(c.used.begin(), c.used.end(), index);
       if (place != c.used.end() && *place == index) continue;
       const Operation& op = operations_[index];
       // Of those that come to the same, the first will do.
       if (op.kind == OperationKind::kRemove && std::exchange(tried_remove, true)) continue;
+      if (op.kind == OperationKind::kIncrement) {
+        if (std::find(tried_deltas.begin(), tried_deltas.end(), op.delta) != tried_deltas.end()) continue;
+        tried_deltas.push_back(op.delta);
+      }
       const bool any_put = op.kind == OperationKind::kPut && op.expires_from == kNever && forgotten(op.value);
       if (any_put && std::exchange(tried_put, true)) continue;
       const Effect effect = effect_of(op, c.state, clock_);
@@ -325,7 +352,7 @@ class Search {
         if (any_put) next.state.value = kUnnamed;
         next.used.insert(next.used.begin() + (place - c.used.begin()), index);
         settle_what_changes_nothing(next);
-        work.push_back(std::move(next));
+        agenda.push(std::move(next));
       }
     }
   }

@@ -60,7 +60,7 @@ struct CheckResult {
 };
 
 inline constexpr size_t kMaxOpen = 64;
-inline constexpr size_t kMaxConfigurations = size_t{1} << 20;  // at one time
+inline constexpr size_t kMaxConfigurations = size_t{1} << 15;  // at one time
 
 // The key is absent at first. Requires: values that are written are not kAbsent; called_at <= answered_at.
 CheckResult check_key(std::span<const Operation> operations);

@@ -56,7 +56,7 @@ std::string hex(uint64_t value) {
 
 void Invariants::effect(const VerbEffect& effect) {
   regions_.insert(effect.region);
-  if (effect.verb == Verb::kWrite) written(effect);
+  if (effect.verb == Verb::kWrite && ordered_writes_) written(effect);
   if (effect.verb == Verb::kCompareAndSwap && is_slot(effect.region, effect.address)) slot_changed(effect);
 }
 
@@ -74,7 +74,8 @@ void Invariants::slot_changed(const VerbEffect& effect) {
   const SlotWord before(effect.before);
   const SlotWord after(effect.after);
   auto& left = left_[effect.address];
-  left[before.bits()] = world_.now();
+  const uint64_t epoch = load(effect.region + offsetof(proto::RegionHeader, reclaim_epoch));
+  left[before.bits()] = epoch;
   if (before.is_live()) {
     const auto old = live_.find(effect.region + before.block_offset());
     if (old != live_.end() && old->second.slot == effect.address) live_.erase(old);
@@ -82,8 +83,9 @@ void Invariants::slot_changed(const VerbEffect& effect) {
   const bool unique = after.is_live() || after.state() == SlotState::kTentative;
   if (unique) {
     const auto seen = left.find(after.bits());
-    if (seen != left.end() && record_.oldest_open() < seen->second) {
-      record_.violation("the word " + hex(after.bits()) + " came back in its slot by " + effect.client->name());
+    if (seen != left.end() && epoch + 1 < seen->second + proto::kVersionModulus) {
+      record_.violation("the word " + hex(after.bits()) + " came back in its slot by " + effect.client->name() + ", " +
+                        std::to_string(epoch - seen->second) + " reclaim epochs after it left");
     }
   }
   if (after.is_live()) {

@@ -1,7 +1,8 @@
 #pragma once
 // What must hold of servers' memory, judged at every verb and when all is quiet.
 //
-//  - A LIVE or TENTATIVE word never comes back in its slot while an operation runs that began before it left (I1).
+//  - A LIVE or TENTATIVE word comes back in its slot only when about M reclaim epochs have passed since it left (I1,
+//    I13; M: modulus of the version in a word).
 //  - No WRITE reaches a block that a LIVE word names (I2, I11).
 //  - When all sessions have ended: no TENTATIVE or FREED word is left, no block is granted or retired, each LIVE word
 //    has a block of its own, whole and with the word's version, and no other block is used (guarantee 3).
@@ -20,7 +21,8 @@ namespace skua::sim {
 
 class Invariants {
  public:
-  Invariants(const SimWorld& world, Record& record) : world_(world), record_(record) {}
+  // `ordered_writes`: a WRITE takes effect before the CAS behind it, as the seam promises.
+  Invariants(Record& record, bool ordered_writes) : record_(record), ordered_writes_(ordered_writes) {}
 
   void effect(const VerbEffect& effect);
   void server_forgot() {  // its memory may be had again
@@ -41,11 +43,11 @@ class Invariants {
   void slot_changed(const VerbEffect& effect);
   void written(const VerbEffect& effect);
 
-  const SimWorld& world_;
   Record& record_;
+  const bool ordered_writes_;
   std::set<std::byte*> regions_;
   std::map<const std::byte*, LiveBlock> live_;                         // by the block's begin
-  std::unordered_map<std::byte*, std::map<uint64_t, int64_t>> left_;   // slot -> word -> when it left
+  std::unordered_map<std::byte*, std::map<uint64_t, uint64_t>> left_;  // slot -> word -> epoch in which it left
 };
 
 }  // namespace skua::sim

@@ -58,10 +58,4 @@ void Record::saw_version(Ticket ticket, VersionToken version, uint64_t number) {
   }
 }
 
-int64_t Record::oldest_open() const {
-  int64_t oldest = INT64_MAX;
-  for (const auto& [id, open] : open_) oldest = std::min(oldest, open.operation.called_at);
-  return oldest;
-}
-
 }  // namespace skua::sim

@@ -52,8 +52,6 @@ class Record {
   const std::string& violation() const { return violation_; }
 
   CheckResult check() const { return history_.check(); }
-  // Earliest call of the operations that are under way; INT64_MAX: none.
-  int64_t oldest_open() const;
 
   struct Counts {
     uint64_t done = 0;

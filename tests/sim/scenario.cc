@@ -47,6 +47,7 @@ void visit_fields(S& s, Visit visit) {
   visit("control_breaks", s.control_breaks);
   visit("data_breaks", s.data_breaks);
   visit("crash_at_verb_chance", s.crash_at_verb_chance);
+  visit("writes_are_overtaken", s.writes_are_overtaken);
   visit("plan.verb_latency_max", s.plan.verb_latency_max);
   visit("plan.line_spread", s.plan.line_spread);
   visit("plan.slow_line_chance", s.plan.slow_line_chance);
@@ -150,7 +151,47 @@ void draw_faults(Scenario& s, const Kinds& kinds, Random& random) {
     s.client_pauses = often(0.3, 5 * kMillisecond, 50 * kMillisecond);
     s.server_pauses = often(0.2, 5 * kMillisecond, 50 * kMillisecond);
   }
+  if (random.chance(0.3)) s.plan.fence_max *= 20;
+  if (random.chance(0.3)) s.plan.late_max = std::min<Nanoseconds>(s.plan.late_max, 3 * kMillisecond);
   if (kinds.restart) s.server_crashes = often(0.2, 10 * kMillisecond, 100 * kMillisecond);
+}
+
+// Some of the scenarios look closely at one thing.
+void draw_emphasis(Scenario& s, const Kinds& kinds, Random& random) {
+  const uint64_t drawn = random.below(10);
+  if (drawn < 3) {
+    // Blocks of one class come round fast, and clients stand still in the middle of what they do.
+    s.keys = 1 + random.below(2);
+    s.counter_keys = s.expiring_keys = 0;
+    s.value_bytes = 16;
+    s.large_value_chance = 0;
+    s.filler_keys = 0;
+    s.sweep_interval = kMillisecond;
+    s.compare_and_swaps = 6;
+    s.puts = 3;
+    s.removes = 3;
+    s.puts_if_absent = 2;
+    s.think_time = static_cast<Nanoseconds>(random.below(2 * kMillisecond));
+    if (kinds.pause) s.plan.pause_chance = 0.01 * random.unit();
+    if (kinds.pause) s.plan.pause_max = static_cast<Nanoseconds>(kMillisecond + random.below(30 * kMillisecond));
+  } else if (drawn == 3) {
+    s.expiring_keys = 2;
+    s.keys = s.counter_keys = 0;
+    s.puts = 6;
+    s.sweep_interval = kMillisecond;
+    if (random.chance(0.5)) s.cache_entries = 0;
+  } else if (drawn == 4) {
+    s.writes_are_overtaken = 1;
+    s.plan.break_chance = s.plan.connect_failure_chance = 0;
+    s.data_breaks = s.cuts = s.client_crashes = s.server_crashes = s.client_pauses = s.server_pauses = 0;
+    s.crash_at_verb_chance = 0;
+    s.control_breaks = 0;
+    s.plan.message_break_chance = 0;
+    s.plan.pause_chance = 0;
+    s.response_timeout = s.operation_timeout = kSecond;
+    s.lease = 2 * kSecond;
+    s.plan.slow_line_chance = 0.2;
+  }
 }
 
 }  // namespace
@@ -194,6 +235,7 @@ Result<Scenario> Scenario::from_seed(uint64_t seed, std::string_view faults) {
   s.compare_and_swaps = between(0, 4);
   s.removes = between(0, 4);
   draw_faults(s, *kinds, random);
+  draw_emphasis(s, *kinds, random);
   return s;
 }
 

@@ -61,6 +61,7 @@ struct Scenario {
   Nanoseconds data_breaks = 0;
   double crash_at_verb_chance = 0; // of a verb's effect: its client crashes right behind it
 
+  uint64_t writes_are_overtaken = 0;  // 1: as FaultPlan says; only where nothing breaks or crashes
   FaultPlan plan;                  // while the load runs; calm before and after
 
   // Draws one. `faults`: "none", "all", or names of kinds joined by '+': data, control, crash, pause, restart.

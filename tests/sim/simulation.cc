@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "client/data_path.h"
+#include "common/base/check.h"
 #include "common/placement/partition_map.h"
+#include "proto/block.h"
 #include "tests/sim/cluster.h"
 #include "tests/sim/invariants.h"
 #include "tests/sim/keys.h"
@@ -26,7 +28,9 @@ class Simulation {
  public:
   explicit Simulation(const Scenario& scenario)
       : scenario_(scenario), world_(scenario.seed, FaultPlan::calm()), random_(scenario.seed ^ 0xfau),
-        invariants_(world_, record_) {}
+        invariants_(record_, scenario.writes_are_overtaken == 0) {
+    SKUA_CHECK(proto::compiled_version_modulus() == proto::kVersionModulus, "the simulated libraries are linked");
+  }
   ~Simulation();
 
   Report run(const SimulationOptions& options);
@@ -193,6 +197,7 @@ bool Simulation::workers_done() const {
 
 void Simulation::load() {
   world_.plan() = scenario_.plan;
+  world_.plan().writes_are_overtaken = scenario_.writes_are_overtaken != 0;
   faults_on_ = true;
   for (uint64_t i = 0; i < scenario_.clients; ++i) start_workers(add_client(scenario_.sessions), scenario_.operations);
   arm_faults();

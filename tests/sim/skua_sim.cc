@@ -1,11 +1,17 @@
 // skua-sim runs the product's client, server and coordinator in simulated worlds, one a seed, and judges them.
 // Exit codes: 0 nothing was found; 1 a violation, a planted bug that was not caught or a probe that was never hit;
 // 64 usage.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +26,7 @@ using namespace skua::sim;  // NOLINT: this file is the program
 
 constexpr int kFound = 1;
 constexpr int kUsage = 64;
+constexpr size_t kShownFailures = 10;
 
 struct Arguments {
   SeedRange range;
@@ -104,7 +111,9 @@ int show_one(const Arguments& arguments) {
 
 int run_range(const Arguments& arguments) {
   const double start = now_seconds();
+  size_t shown = 0;
   const auto totals = run_seeds(arguments.range, [&](const Failure& failure) {
+    if (++shown > kShownFailures) return;
     std::printf("VIOLATION: %s\n  %s\n", failure.violation.c_str(),
                 command_for(failure.scenario, arguments.range.faults, arguments.bug).c_str());
     std::fflush(stdout);
@@ -127,32 +136,86 @@ int run_range(const Arguments& arguments) {
   return totals->failures.empty() ? 0 : kFound;
 }
 
+// What a planted bug came to.
+struct Catch {
+  bool caught = false;
+  uint64_t seeds = 0;  // until then
+  std::string as;
+};
+
+// In a process of its own: a bug may end it by a failed check, and that is a catch as well.
+Catch try_bug(const Arguments& arguments, std::atomic<bool>& active) {
+  int ends[2];
+  if (::pipe(ends) != 0) return {};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(ends[0]);
+    ::dup2(ends[1], STDERR_FILENO);
+    active.store(true);
+    for (uint64_t i = 0; i < arguments.range.count; ++i) {
+      const Scenario scenario = *scenario_for(arguments.range, arguments.range.first + i);
+      ::dprintf(ends[1], "%llu\n", static_cast<unsigned long long>(i + 1));
+      const Report report = simulate(scenario);
+      if (report.violation.empty()) continue;
+      ::dprintf(ends[1], "!%.90s", report.violation.c_str());
+      ::_exit(kFound);
+    }
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::string said;
+  char part[4096];
+  for (ssize_t n = ::read(ends[0], part, sizeof part); n > 0; n = ::read(ends[0], part, sizeof part)) {
+    said.append(part, static_cast<size_t>(n));
+  }
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  Catch result;
+  result.caught = !WIFEXITED(status) || WEXITSTATUS(status) == kFound;
+  if (!result.caught) return result;
+  const size_t mark = said.find_first_not_of("0123456789\n");
+  const std::string numbers = said.substr(0, mark);
+  const size_t last = numbers.find_last_of('\n', numbers.size() - 2);
+  result.seeds = std::strtoull(numbers.c_str() + (last == std::string::npos ? 0 : last + 1), nullptr, 10);
+  result.as = mark == std::string::npos ? "the process ended" : said.substr(mark + (said[mark] == '!' ? 1 : 0));
+  result.as = result.as.substr(0, std::min(result.as.find('\n'), size_t{90}));
+  return result;
+}
+
 // Each planted bug alone, until a seed shows it.
 int check_bugs(const Arguments& arguments) {
-  std::string table = "| planted bug | caught by seed | as |\n|---|---|---|\n";
-  int missed = 0;
+  std::vector<std::pair<std::string, std::atomic<bool>*>> bugs;
   for (const auto& [name, active] : skua::hooks::planted_bugs()) {
-    if (!arguments.bug.empty() && name != arguments.bug) continue;
-    active->store(true);
-    SeedRange range = arguments.range;
-    range.stop_at_failure = true;
-    const double start = now_seconds();
-    const auto totals = run_seeds(range);
-    active->store(false);
-    if (!totals) {
-      std::fprintf(stderr, "skua-sim: %s\n", totals.error().message().c_str());
-      return kUsage;
+    if (arguments.bug.empty() || name == arguments.bug) bugs.emplace_back(name, active);
+  }
+  std::vector<Catch> catches(bugs.size());
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  const auto work = [&] {
+    for (size_t i = next++; i < bugs.size(); i = next++) {
+      const double start = now_seconds();
+      catches[i] = try_bug(arguments, *bugs[i].second);
+      const std::lock_guard lock(mutex);
+      std::printf("%-28s %-8s %6.1f s  %s\n", bugs[i].first.c_str(),
+                  catches[i].caught ? std::to_string(catches[i].seeds).c_str() : "never", now_seconds() - start,
+                  catches[i].as.c_str());
+      std::fflush(stdout);
     }
-    const bool caught = !totals->failures.empty();
-    const std::string what = caught ? totals->failures[0].violation.substr(0, 90) : "";
-    const std::string seed = caught ? std::to_string(totals->failures[0].scenario.seed) : "never";
-    std::printf("%-28s %-8s %6.1f s  %s\n", std::string(name).c_str(), seed.c_str(), now_seconds() - start, what.c_str());
-    std::fflush(stdout);
-    table += "| " + std::string(name) + " | " + seed + " | " + what + " |\n";
-    missed += caught ? 0 : 1;
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 1; i < arguments.range.jobs; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  std::string table = "| planted bug | seeds until caught | as |\n|---|---|---|\n";
+  size_t missed = 0;
+  for (size_t i = 0; i < bugs.size(); ++i) {
+    table += "| " + bugs[i].first + " | " + (catches[i].caught ? std::to_string(catches[i].seeds) : "never") + " | " +
+             catches[i].as + " |\n";
+    missed += catches[i].caught ? 0 : 1;
   }
   if (!arguments.table.empty()) std::ofstream(arguments.table) << table;
-  std::printf("%zu planted bugs, %d not caught within %llu seeds\n", skua::hooks::planted_bugs().size(), missed,
+  std::printf("%zu planted bugs, %zu not caught within %llu seeds\n", bugs.size(), missed,
               static_cast<unsigned long long>(arguments.range.count));
   return missed == 0 ? 0 : kFound;
 }

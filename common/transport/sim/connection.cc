@@ -139,7 +139,7 @@ void Connection::cut_into_pieces(Flight& flight) {
 void Connection::effects_of(const FlightPtr& flight, Nanoseconds earliest) {
   const FaultPlan& plan = world_.plan();
   const Verb verb = flight->request.verb;
-  if (verb != Verb::kRead) earliest = std::max(earliest, writes_done_ + 1);
+  if (verb != Verb::kRead && !plan.writes_are_overtaken) earliest = std::max(earliest, writes_done_ + 1);
   if (verb != Verb::kWrite) earliest = std::max(earliest, atomics_done_ + 1);
   Nanoseconds last = earliest;
   for (size_t piece = 0; piece + 1 < flight->pieces.size(); ++piece) {

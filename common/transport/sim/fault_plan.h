@@ -23,6 +23,9 @@ struct FaultPlan {
   // A CAS that fails stores what it read a little later: atomic among verbs, not with what the server's CPU does.
   // Only for a server whose own CAS goes through the data plane; no seed turns it on.
   bool failed_cas_writes_back = false;
+  // A device that breaks the seam's promise: a CAS may overtake the WRITE before it. Blocks are then seen in part, and
+  // their checksum must show it. Only without breaks and crashes, which would leave such blocks for good.
+  bool writes_are_overtaken = false;
   uint32_t queue_depth = 64;
   uint32_t lines_apart_max = 128;           // verbs of more lines take effect in so many pieces
   uint64_t max_message_bytes = (uint64_t{64} << 20) + (uint64_t{64} << 10);
