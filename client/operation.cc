@@ -469,7 +469,10 @@ Task<Result<void>> Operation::wait_for_block(uint32_t size_class) {
     BlockPool::Shelf& shelf = link.pool().shelf(partition_index_, size_class);
     if (shelf.available != 0) co_return Result<void>();
     if (shelf.refusals != refusals) {
-      if (shelf.refusal->code() != StatusCode::kUnavailable) co_return tl::make_unexpected(*shelf.refusal);
+      // Unreachable, or the session is gone: the next attempt finds out what to do.
+      const StatusCode code = shelf.refusal->code();
+      const bool again = code == StatusCode::kUnavailable || code == StatusCode::kStaleEpoch;
+      if (!again) co_return tl::make_unexpected(*shelf.refusal);
       co_return Result<void>();
     }
     link.request_blocks(shelf);

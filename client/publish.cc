@@ -71,10 +71,7 @@ Task<std::optional<Published>> Operation::resolve(uint64_t slot_offset, SlotWord
     add_read(batch, word.block_offset(), &header, sizeof header);
     if (co_await post(batch) != Step::kDone) co_return std::nullopt;
     // A block of another life is older than this operation: our word is not behind it.
-    if ((header.generation & (proto::kVersionModulus - 1)) != word.version()) {
-      SKUA_PROBE("resolve.block-of-another-life");
-      co_return lost;
-    }
+    if ((header.generation & (proto::kVersionModulus - 1)) != word.version()) co_return lost;
     word = bare(SlotWord(header.prev));
   }
   co_return Published{Verdict::kInDoubt, {}};

@@ -106,12 +106,13 @@ std::vector<uint32_t> SimServer::partitions() const {
 
 // --- SimClient --------------------------------------------------------------------------------------------------------
 
-SimClient::SimClient(SimWorld& world, const Scenario& scenario, const std::string& name, uint64_t sessions)
-    : world_(world), process_(world.add_process(name)), session_count_(sessions), poll_interval_(kShortestPoll) {
+SimClient::SimClient(SimWorld& world, const Scenario& scenario, const Shape& shape)
+    : world_(world), process_(world.add_process(shape.name)), session_count_(shape.sessions),
+      poll_interval_(kShortestPoll) {
   for (size_t i = 0; i < scenario.servers; ++i) options_.seeds.push_back(SimServer::address_of(i).to_string());
-  options_.name = name;
+  options_.name = shape.name;
   options_.connect_timeout = 100 * kMillisecond;
-  options_.operation_timeout = scenario.operation_timeout;
+  options_.operation_timeout = shape.operation_timeout;
   options_.response_timeout = scenario.response_timeout;
   options_.cache_entries = scenario.cache_entries;
   ClientCore::Environment environment;

@@ -58,7 +58,12 @@ class SimServer {
 // One client process and its sessions.
 class SimClient {
  public:
-  SimClient(SimWorld& world, const Scenario& scenario, const std::string& name, uint64_t sessions);
+  struct Shape {
+    std::string name;
+    uint64_t sessions = 1;
+    Nanoseconds operation_timeout = 0;
+  };
+  SimClient(SimWorld& world, const Scenario& scenario, const Shape& shape);
   ~SimClient();
 
   // `ready` runs when it has found the cluster; it keeps trying.

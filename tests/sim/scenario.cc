@@ -33,6 +33,7 @@ void visit_fields(S& s, Visit visit) {
   visit("filler_keys", s.filler_keys);
   visit("value_bytes", s.value_bytes);
   visit("large_value_chance", s.large_value_chance);
+  visit("large_value_bytes", s.large_value_bytes);
   visit("gets", s.gets);
   visit("exists", s.exists);
   visit("puts", s.puts);
@@ -180,6 +181,12 @@ void draw_emphasis(Scenario& s, const Kinds& kinds, Random& random) {
     s.puts = 6;
     s.sweep_interval = kMillisecond;
     if (random.chance(0.5)) s.cache_entries = 0;
+  } else if (drawn == 5) {
+    // Memory runs out.
+    s.keys = 5;
+    s.memory_kib = 1024;
+    s.large_value_chance = 0.7;
+    s.large_value_bytes = 250'000;
   } else if (drawn == 4) {
     s.writes_are_overtaken = 1;
     s.plan.break_chance = s.plan.connect_failure_chance = 0;

@@ -41,7 +41,8 @@ struct Scenario {
   uint64_t group = 2;              // keys in a group
   uint64_t filler_keys = 0;        // fill the window of the first group before anything else
   uint64_t value_bytes = 200;      // at most, of most values
-  double large_value_chance = 0;   // then up to 20 KiB
+  double large_value_chance = 0;
+  uint64_t large_value_bytes = 20'000;  // at most, of those
 
   // What is done, by weight.
   uint64_t gets = 4;

@@ -18,6 +18,7 @@ namespace skua::sim {
 namespace {
 
 constexpr Nanoseconds kStartLimit = 60 * kSecond;
+constexpr Nanoseconds kCalmTimeout = 10 * kSecond;  // of an operation: longer than any server takes to say no
 constexpr Nanoseconds kLoadLimit = 5 * kSecond;
 constexpr Nanoseconds kRestLimit = 120 * kSecond;
 constexpr Nanoseconds kRestStep = 5 * kMillisecond;
@@ -51,7 +52,7 @@ class Simulation {
   void rest();
   void judge_fillers();
 
-  Member& add_client(uint64_t sessions);
+  Member& add_client(uint64_t sessions, Nanoseconds operation_timeout);
   void start_workers(Member& member, uint64_t operations);
   bool workers_done() const;
   // False: it did not end; its client is dead now, so that the task can be destroyed.
@@ -122,10 +123,11 @@ bool Simulation::start_cluster() {
   return false;
 }
 
-Simulation::Member& Simulation::add_client(uint64_t sessions) {
+Simulation::Member& Simulation::add_client(uint64_t sessions, Nanoseconds operation_timeout) {
   members_.push_back(std::make_unique<Member>());
   Member& member = *members_.back();
-  member.client = std::make_unique<SimClient>(world_, scenario_, "client" + std::to_string(members_.size()), sessions);
+  const SimClient::Shape shape{"client" + std::to_string(members_.size()), sessions, operation_timeout};
+  member.client = std::make_unique<SimClient>(world_, scenario_, shape);
   return member;
 }
 
@@ -148,7 +150,7 @@ void Simulation::choose_keys() {
 
 bool Simulation::store_fillers() {
   if (scenario_.filler_keys == 0) return true;
-  Member& member = add_client(1);
+  Member& member = add_client(1, kCalmTimeout);
   member.client->start([&] { member.ready = true; });
   if (!world_.run_until([&] { return member.ready; }, kStartLimit)) {
     fail("no client could reach the calm cluster");
@@ -180,7 +182,9 @@ void Simulation::start_workers(Member& member, uint64_t operations) {
       for (uint64_t i = 0; i < scenario_.workers; ++i) {
         const Worker::Place place{world_, scenario_, record_, *member.client, *session,
                                   member.client->process().id()};
-        member.workers.push_back(std::make_unique<Worker>(place, operations, random_.next()));
+        // Who gets in only when the load is over has nothing to do any more.
+        const uint64_t number = faults_on_ ? operations : 0;
+        member.workers.push_back(std::make_unique<Worker>(place, number, random_.next()));
         member.workers.back()->start();
       }
     }
@@ -199,7 +203,9 @@ void Simulation::load() {
   world_.plan() = scenario_.plan;
   world_.plan().writes_are_overtaken = scenario_.writes_are_overtaken != 0;
   faults_on_ = true;
-  for (uint64_t i = 0; i < scenario_.clients; ++i) start_workers(add_client(scenario_.sessions), scenario_.operations);
+  for (uint64_t i = 0; i < scenario_.clients; ++i) {
+    start_workers(add_client(scenario_.sessions, scenario_.operation_timeout), scenario_.operations);
+  }
   arm_faults();
   world_.run_until([&] { return failed() || workers_done(); }, kLoadLimit);
 }
@@ -228,7 +234,7 @@ void Simulation::recover() {
 }
 
 void Simulation::read_all() {
-  Member& member = add_client(1);
+  Member& member = add_client(1, kCalmTimeout + 10 * scenario_.lease);
   member.client->start([&] { member.ready = true; });
   const auto serving = [&] {
     return std::all_of(servers_.begin(), servers_.end(), [](const auto& server) { return server->serving(); });
@@ -375,7 +381,7 @@ void Simulation::crash_client(Member& member) {
   member.client->crash();
   record_.client_died(member.client->process().id());
   if (left != 0 && members_.size() < kMostClients) {
-    start_workers(add_client(scenario_.sessions), scenario_.operations / 2 + 1);
+    start_workers(add_client(scenario_.sessions, scenario_.operation_timeout), scenario_.operations / 2 + 1);
   }
 }
 

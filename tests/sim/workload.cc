@@ -9,7 +9,6 @@ namespace skua::sim {
 namespace {
 
 constexpr Nanoseconds kLongThink = 20 * kMillisecond;
-constexpr size_t kLargeValue = 20'000;
 
 }  // namespace
 
@@ -111,7 +110,7 @@ void Worker::failed(Record::Ticket ticket, Operation operation, const Status& wh
 
 std::string Worker::new_value(size_t key, uint64_t number) {
   const Scenario& s = place_.scenario;
-  const size_t most = random_.chance(s.large_value_chance) ? kLargeValue : s.value_bytes;
+  const size_t most = random_.chance(s.large_value_chance) ? s.large_value_bytes : s.value_bytes;
   return make_value(place_.record.keys()[key].name, number, random_.below(most + 1));
 }
 
