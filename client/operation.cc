@@ -472,7 +472,7 @@ Task<Result<void>> Operation::wait_for_block(uint32_t size_class) {
       // Unreachable, or the session is gone: the next attempt finds out what to do.
       const StatusCode code = shelf.refusal->code();
       const bool again = code == StatusCode::kUnavailable || code == StatusCode::kStaleEpoch;
-      if (!again) co_return tl::make_unexpected(*shelf.refusal);
+      if (!again || SKUA_PLANTED_BUG("stale-grant-ends-operation")) co_return tl::make_unexpected(*shelf.refusal);
       co_return Result<void>();
     }
     link.request_blocks(shelf);

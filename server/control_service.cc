@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdio>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@ std::string session_text(uint64_t session) {
 }  // namespace
 
 struct ControlService::Connection : std::enable_shared_from_this<ControlService::Connection> {
+  uint64_t number = 0;
   std::shared_ptr<Channel> channel;  // null once it ended
   ControlService* service = nullptr;  // null once the service is gone
   bool greeted = false;
@@ -36,7 +38,7 @@ ControlService::ControlService(Options options, Store& store, Executor& executor
     : options_(std::move(options)), store_(store), executor_(executor), started_(executor.clock().now()) {}
 
 ControlService::~ControlService() {
-  for (const ConnectionPointer& connection : connections_) {
+  for (const auto& [number, connection] : connections_) {
     connection->service = nullptr;
     if (const auto channel = std::exchange(connection->channel, nullptr)) channel->close();
   }
@@ -46,7 +48,8 @@ ChannelEvents ControlService::accept(std::shared_ptr<Channel> channel) {
   auto connection = std::make_shared<Connection>();
   connection->channel = std::move(channel);
   connection->service = this;
-  connections_.insert(connection);
+  connection->number = ++accepted_;
+  connections_.emplace(connection->number, connection);
   ChannelEvents events;
   events.on_envelope = [connection](const control::Envelope& request) {
     if (connection->service != nullptr) connection->service->receive(connection, request);
@@ -76,7 +79,7 @@ void ControlService::acknowledge(Connection& connection, uint64_t id) {
 
 void ControlService::ended(const ConnectionPointer& connection) {
   if (const auto channel = std::exchange(connection->channel, nullptr)) channel->close();
-  if (connections_.erase(connection) == 0) return;
+  if (connections_.erase(connection->number) == 0) return;
   for (const uint64_t session : connection->sessions) {
     owners_.erase(session);
     store_.detach_session(SessionId{session});
@@ -383,14 +386,15 @@ void ControlService::set_map(const control::ClusterMap& map, uint32_t server_id)
   map_ = map;
   control::Envelope envelope;
   *envelope.mutable_cluster_map() = map_;
-  for (const ConnectionPointer& connection : connections_) {
+  for (const auto& [number, connection] : connections_) {
     if (connection->greeted) reply(*connection, 0, envelope);
   }
 }
 
 void ControlService::drain() {
   draining_ = true;
-  const std::vector<ConnectionPointer> all(connections_.begin(), connections_.end());
+  std::vector<ConnectionPointer> all;
+  for (const auto& [number, connection] : connections_) all.push_back(connection);
   for (const ConnectionPointer& connection : all) {
     for (const uint64_t session : std::exchange(connection->sessions, {})) {
       owners_.erase(session);

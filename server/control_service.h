@@ -9,10 +9,10 @@
 // Borrows Store, Executor and Coordinator, which outlive it. Threads: the executor's.
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "common/base/executor.h"
 #include "common/control/channel.h"
@@ -94,7 +94,8 @@ class ControlService {
   bool serving_ = false;
   bool draining_ = false;
   const Nanoseconds started_;
-  std::unordered_set<ConnectionPointer> connections_;
+  std::map<uint64_t, ConnectionPointer> connections_;  // in the order of their coming, which never depends on addresses
+  uint64_t accepted_ = 0;
   std::unordered_map<uint64_t, std::weak_ptr<Connection>> owners_;  // by session
 };
 

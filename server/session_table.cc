@@ -230,6 +230,7 @@ void SessionTable::fence_confirmed(SessionId id) {
   ++fenced_;
   if (session.ending) return forget(id);
   session.data_secret = new_secret();
+  if (SKUA_PLANTED_BUG("control-secret-changes")) session.secret = session.data_secret;
   renew(session);
   admit(session);
   control::SessionFenced fenced;

@@ -88,10 +88,45 @@ void Invariants::slot_changed(const VerbEffect& effect) {
                         std::to_string(epoch - seen->second) + " reclaim epochs after it left");
     }
   }
+  const bool fresh = unique && (!before.names_block() || before.block_units() != after.block_units() ||
+                                before.version() != after.version());
+  if (fresh) taken_into_use(effect);
   if (after.is_live()) {
     const uint64_t bytes = proto::size_class_bytes(static_cast<int>(after.size_class()));
     live_[effect.region + after.block_offset()] = {bytes, effect.address, after.bits()};
   }
+}
+
+// A fresh block appears in a slot.
+void Invariants::taken_into_use(const VerbEffect& effect) {
+  const SlotWord word(effect.after);
+  const std::byte* block = effect.region + word.block_offset();
+  const auto known = named_.find(block);
+  if (known != named_.end()) {
+    // What the slot holds now: the server may have renamed it. In this slot: what was there before.
+    const SlotWord other(known->second == effect.address ? effect.before : load(known->second));
+    const bool names_it = other.names_block() && effect.region + other.block_offset() == block;
+    if (names_it) {
+      record_.violation("the block of the word " + hex(word.bits()) + " by " + effect.client->name() +
+                        " is also named by the word " + hex(other.bits()));
+    }
+  }
+  named_[block] = effect.address;
+  for (auto place = replaces_.begin(); place != replaces_.end();) {
+    const auto& [slot, replaced] = *place;
+    if (load(slot) != replaced.first) {
+      place = replaces_.erase(place);
+      continue;
+    }
+    if (replaced.second == block && slot != effect.address) {
+      record_.violation("the block of the word " + hex(word.bits()) + " by " + effect.client->name() +
+                        " belongs to what the word " + hex(replaced.first) + " replaces");
+    }
+    ++place;
+  }
+  if (word.state() != SlotState::kTentative || !ordered_writes_) return;
+  const SlotWord prev(load(block + offsetof(proto::BlockHeader, prev)));
+  if (prev.names_block()) replaces_[effect.address] = {word.bits(), effect.region + prev.block_offset()};
 }
 
 std::string Invariants::judge_quiet(Store& store) const {

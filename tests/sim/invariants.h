@@ -4,6 +4,8 @@
 //  - A LIVE or TENTATIVE word comes back in its slot only when about M reclaim epochs have passed since it left (I1,
 //    I13; M: modulus of the version in a word).
 //  - No WRITE reaches a block that a LIVE word names (I2, I11).
+//  - A block that is put into a slot is named by no other word, LIVE, TENTATIVE or FREED, nor by the word that a
+//    TENTATIVE one replaces (I1, I11).
 //  - When all sessions have ended: no TENTATIVE or FREED word is left, no block is granted or retired, each LIVE word
 //    has a block of its own, whole and with the word's version, and no other block is used (guarantee 3).
 #include <cstdint>
@@ -28,6 +30,8 @@ class Invariants {
   void server_forgot() {  // its memory may be had again
     regions_.clear();
     live_.clear();
+    named_.clear();
+    replaces_.clear();
     left_.clear();
   }
 
@@ -41,12 +45,15 @@ class Invariants {
     uint64_t word = 0;
   };
   void slot_changed(const VerbEffect& effect);
+  void taken_into_use(const VerbEffect& effect);
   void written(const VerbEffect& effect);
 
   Record& record_;
   const bool ordered_writes_;
   std::set<std::byte*> regions_;
   std::map<const std::byte*, LiveBlock> live_;                         // by the block's begin
+  std::unordered_map<const std::byte*, std::byte*> named_;             // block -> the slot that last named it
+  std::map<std::byte*, std::pair<uint64_t, const std::byte*>> replaces_;  // slot -> TENTATIVE, block of what it replaces
   std::unordered_map<std::byte*, std::map<uint64_t, uint64_t>> left_;  // slot -> word -> epoch in which it left
 };
 

@@ -10,7 +10,7 @@
 namespace skua::sim {
 
 Result<Scenario> scenario_for(const SeedRange& range, uint64_t seed) {
-  auto scenario = Scenario::from_seed(seed, range.faults);
+  auto scenario = Scenario::from_seed(seed, range.faults, range.focus);
   if (!scenario) return scenario;
   for (const auto& [name, value] : range.settings) SKUA_RETURN_IF_ERROR(scenario->set(name, value));
   return scenario;

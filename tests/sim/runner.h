@@ -17,6 +17,7 @@ struct SeedRange {
   uint64_t first = 1;
   uint64_t count = 1;
   std::string faults = "all";
+  std::string focus;
   std::vector<std::pair<std::string, std::string>> settings;  // for Scenario::set
   unsigned jobs = 1;
   bool stop_at_failure = false;

@@ -1,7 +1,8 @@
 #include "tests/sim/scenario.h"
 
+#include <algorithm>
 #include <charconv>
-#include <functional>
+#include <iterator>
 
 #include "common/base/random.h"
 
@@ -157,53 +158,146 @@ void draw_faults(Scenario& s, const Kinds& kinds, Random& random) {
   if (kinds.restart) s.server_crashes = often(0.2, 10 * kMillisecond, 100 * kMillisecond);
 }
 
-// Some of the scenarios look closely at one thing.
-void draw_emphasis(Scenario& s, const Kinds& kinds, Random& random) {
-  const uint64_t drawn = random.below(10);
-  if (drawn < 3) {
-    // Blocks of one class come round fast, and clients stand still in the middle of what they do.
-    s.keys = 1 + random.below(2);
-    s.counter_keys = s.expiring_keys = 0;
-    s.value_bytes = 16;
-    s.large_value_chance = 0;
-    s.filler_keys = 0;
-    s.sweep_interval = kMillisecond;
-    s.compare_and_swaps = 6;
-    s.puts = 3;
-    s.removes = 3;
-    s.puts_if_absent = 2;
-    s.think_time = static_cast<Nanoseconds>(random.below(2 * kMillisecond));
-    if (kinds.pause) s.plan.pause_chance = 0.01 * random.unit();
-    if (kinds.pause) s.plan.pause_max = static_cast<Nanoseconds>(kMillisecond + random.below(30 * kMillisecond));
-  } else if (drawn == 3) {
-    s.expiring_keys = 2;
-    s.keys = s.counter_keys = 0;
-    s.puts = 6;
-    s.sweep_interval = kMillisecond;
-    if (random.chance(0.5)) s.cache_entries = 0;
-  } else if (drawn == 5) {
-    // Memory runs out.
-    s.keys = 5;
-    s.memory_kib = 1024;
-    s.large_value_chance = 0.7;
-    s.large_value_bytes = 250'000;
-  } else if (drawn == 4) {
-    s.writes_are_overtaken = 1;
-    s.plan.break_chance = s.plan.connect_failure_chance = 0;
-    s.data_breaks = s.cuts = s.client_crashes = s.server_crashes = s.client_pauses = s.server_pauses = 0;
-    s.crash_at_verb_chance = 0;
-    s.control_breaks = 0;
-    s.plan.message_break_chance = 0;
-    s.plan.pause_chance = 0;
-    s.response_timeout = s.operation_timeout = kSecond;
-    s.lease = 2 * kSecond;
-    s.plan.slow_line_chance = 0.2;
+void stand_still(Scenario& s, const Kinds& kinds, Random& random) {
+  if (!kinds.pause) return;
+  s.plan.pause_chance = 0.01 * random.unit();
+  s.plan.pause_max = kMillisecond + static_cast<Nanoseconds>(random.below(30 * kMillisecond));
+}
+
+// --- Focuses: scenarios that look closely at one thing ---------------------------------------------------------------
+
+void one_of_each(Scenario& s) {
+  s.servers = s.partitions = s.sessions = s.workers = 1;
+  s.counter_keys = s.expiring_keys = s.filler_keys = 0;
+  s.large_value_chance = 0;
+}
+
+// Blocks of one class come round fast, and clients stand still in the middle of what they do.
+void focus_reuse(Scenario& s, const Kinds& kinds, Random& random) {
+  s.keys = 1 + random.below(2);
+  s.counter_keys = s.expiring_keys = s.filler_keys = 0;
+  s.value_bytes = 16;
+  s.large_value_chance = 0;
+  s.sweep_interval = kMillisecond;
+  s.compare_and_swaps = 6;
+  s.puts = s.removes = 3;
+  s.puts_if_absent = 2;
+  s.think_time = static_cast<Nanoseconds>(random.below(2 * kMillisecond));
+  s.long_think_chance = random.chance(0.5) ? 0.3 : 0.0;
+  stand_still(s, kinds, random);
+  if (kinds.control && random.chance(0.3)) {
+    s.control_breaks = 2 * kMillisecond + static_cast<Nanoseconds>(random.below(8 * kMillisecond));
+    s.resume_grace = 200 * kMillisecond;
   }
 }
 
+void focus_expiry(Scenario& s, const Kinds& kinds, Random& random) {
+  s.expiring_keys = s.group = 2;
+  s.keys = s.counter_keys = s.filler_keys = 0;
+  s.puts = 6;
+  s.sweep_interval = kMillisecond;
+  s.think_time = kMillisecond + static_cast<Nanoseconds>(random.below(5 * kMillisecond));
+  if (random.chance(0.7)) s.cache_entries = 0;
+  stand_still(s, kinds, random);
+}
+
+// Values expire, and another key takes their slot, under the eyes of a client that stands still.
+void focus_neighbour(Scenario& s, const Kinds& kinds, Random&) {
+  one_of_each(s);
+  s.expiring_keys = s.group = 2;
+  s.keys = 0;
+  s.clients = 3;
+  s.operations = 60;
+  s.value_bytes = 100;
+  s.cache_entries = 0;
+  s.think_time = 6 * kMillisecond;
+  s.sweep_interval = kMillisecond;
+  s.puts = 6;
+  s.gets = 2;
+  s.exists = s.compare_and_swaps = s.removes = s.puts_if_absent = 0;
+  s.client_crashes = s.server_crashes = s.client_pauses = s.server_pauses = 0;
+  s.cuts = s.control_breaks = s.data_breaks = 0;
+  s.crash_at_verb_chance = 0;
+  s.operation_timeout = kSecond;
+  s.lease = 2 * kSecond;
+  s.plan = FaultPlan::calm();
+  if (kinds.pause) s.plan.pause_chance = 0.03;
+  if (kinds.pause) s.plan.pause_max = 20 * kMillisecond;
+}
+
+// A device that lets a CAS overtake the WRITE before it.
+void focus_overtaken(Scenario& s, const Kinds&, Random&) {
+  s.writes_are_overtaken = 1;
+  s.plan.break_chance = s.plan.connect_failure_chance = 0;
+  s.data_breaks = s.cuts = s.client_crashes = s.server_crashes = s.client_pauses = s.server_pauses = 0;
+  s.crash_at_verb_chance = 0;
+  s.control_breaks = 0;
+  s.plan.message_break_chance = 0;
+  s.plan.pause_chance = 0;
+  s.response_timeout = s.operation_timeout = kSecond;
+  s.lease = 2 * kSecond;
+  s.plan.slow_line_chance = 0.2;
+}
+
+// Memory runs out.
+void focus_memory(Scenario& s, const Kinds&, Random&) {
+  s.keys = 5;
+  s.memory_kib = 1024;
+  s.large_value_chance = 0.7;
+  s.large_value_bytes = 250'000;
+}
+
+// One key, so that its blocks come round in its slot while a client sleeps over what it remembers.
+void focus_wrap(Scenario& s, const Kinds&, Random&) {
+  one_of_each(s);
+  s.keys = 1;
+  s.clients = 2;
+  s.operations = 100;
+  s.value_bytes = 16;
+  s.cache_entries = 64;
+  s.think_time = s.sweep_interval = kMillisecond;
+  s.long_think_chance = 0.3;
+  s.puts = 6;
+  s.gets = s.compare_and_swaps = 3;
+  s.removes = s.puts_if_absent = 0;
+}
+
+// Connections break all the time, fences take long, and what was under way lands soon after.
+void focus_fence(Scenario& s, const Kinds& kinds, Random& random) {
+  s.keys = 1;
+  s.counter_keys = s.expiring_keys = s.filler_keys = 0;
+  s.operation_timeout = 300 * kMillisecond;
+  s.response_timeout = kMillisecond;
+  s.puts = s.compare_and_swaps = 4;
+  s.gets = 4;
+  if (!kinds.data) return;
+  s.plan.break_chance = 0.03;
+  s.plan.late_chance = 0.8;
+  s.plan.late_max = kMillisecond + static_cast<Nanoseconds>(random.below(4 * kMillisecond));
+  s.plan.fence_max = 10 * kMillisecond;
+}
+
+struct Focus {
+  std::string_view name;
+  void (*draw)(Scenario&, const Kinds&, Random&);
+};
+// In the order of a draw of ten: half of the scenarios have none.
+constexpr Focus kFocuses[] = {{"reuse", focus_reuse},         {"expiry", focus_expiry}, {"overtaken", focus_overtaken},
+                              {"memory", focus_memory},       {"wrap", focus_wrap},     {"fence", focus_fence},
+                              {"neighbour", focus_neighbour}};
+constexpr uint64_t kDrawnFrom = 14;
+
 }  // namespace
 
-Result<Scenario> Scenario::from_seed(uint64_t seed, std::string_view faults) {
+Result<Scenario> Scenario::from_seed(uint64_t seed, std::string_view faults, std::string_view focus) {
+  const Focus* wanted = nullptr;
+  for (const Focus& known : kFocuses) {
+    if (known.name == focus) wanted = &known;
+  }
+  if (wanted == nullptr && !focus.empty()) {
+    return fail(StatusCode::kInvalidArgument, "focus '" + std::string(focus) + "' is unknown: reuse, expiry, overtaken, "
+                                              "memory, wrap, fence, neighbour");
+  }
   const auto kinds = parse_kinds(faults);
   if (!kinds) return tl::make_unexpected(kinds.error());
   Random random(seed ^ 0x5ce7a710ULL);
@@ -242,7 +336,9 @@ Result<Scenario> Scenario::from_seed(uint64_t seed, std::string_view faults) {
   s.compare_and_swaps = between(0, 4);
   s.removes = between(0, 4);
   draw_faults(s, *kinds, random);
-  draw_emphasis(s, *kinds, random);
+  const uint64_t drawn = random.below(kDrawnFrom);
+  if (wanted == nullptr && drawn < std::size(kFocuses)) wanted = &kFocuses[drawn];
+  if (wanted != nullptr) wanted->draw(s, *kinds, random);
   return s;
 }
 

@@ -66,7 +66,8 @@ struct Scenario {
   FaultPlan plan;                  // while the load runs; calm before and after
 
   // Draws one. `faults`: "none", "all", or names of kinds joined by '+': data, control, crash, pause, restart.
-  static Result<Scenario> from_seed(uint64_t seed, std::string_view faults);
+  // `focus`: what it looks at closely (scenario.cc names them); empty: whatever the seed draws, often nothing.
+  static Result<Scenario> from_seed(uint64_t seed, std::string_view faults, std::string_view focus = {});
 
   // By the names above, as `skua-sim --set name=value` does. Error: kInvalidArgument.
   Result<void> set(std::string_view name, std::string_view value);
