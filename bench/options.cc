@@ -236,7 +236,8 @@ Against which servers
   --transport T         auto, shm or tcp
 
 Exit codes: 0 every operation succeeded and every value was right; 1 some did not; 64 wrong command line;
-69 no server; 78 a property or file that cannot be used. Properties and output: bench/README.md
+69 no server; 73 the report cannot be written;
+77 wrong token; 78 a property or file that cannot be used. Properties and output: bench/README.md
 )";
 }
 

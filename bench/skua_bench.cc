@@ -13,6 +13,7 @@
 #include "bench/skua_store.h"
 #include "bench/ycsb/known_properties.h"
 #include "bench/ycsb/runner.h"
+#include "common/base/standard_descriptors.h"
 #include "common/base/units.h"
 #include "proto/version.h"
 
@@ -24,6 +25,7 @@ constexpr int kExitFailures = 1;
 constexpr int kExitUsage = 64;
 constexpr int kExitUnavailable = 69;
 constexpr int kExitCannotCreate = 73;
+constexpr int kExitPermission = 77;
 constexpr int kExitConfiguration = 78;
 
 std::atomic<bool> interrupted = false;
@@ -51,6 +53,8 @@ int refuse(const Status& status) {
   switch (status.code()) {
     case StatusCode::kInvalidArgument: return kExitUsage;
     case StatusCode::kConfiguration: return kExitConfiguration;
+    case StatusCode::kUnauthenticated:
+    case StatusCode::kPermissionDenied: return kExitPermission;
     default: return kExitUnavailable;
   }
 }
@@ -121,6 +125,10 @@ class Bench {
   int run() {
     auto workload = ycsb::Workload::create(parsed_.workload);
     if (!workload) return refuse(workload.error());
+    if (const auto writable = check_report_files(); !writable) {
+      print_error("skua-bench: " + writable.error().message());
+      return kExitCannotCreate;
+    }
     if (parsed_.options.local_servers > 0) {
       if (const auto started = start_servers(); !started) return refuse(started.error());
     }
@@ -199,6 +207,24 @@ class Bench {
   }
 
   // The run's report goes to `exportfile`, the load's to the same with ".load" behind it when both are asked for.
+  std::string report_path(bool loading) const {
+    const bool both = parsed_.options.phases.load && parsed_.options.phases.run;
+    return parsed_.report.file + (both && loading ? ".load" : "");
+  }
+
+  // Before anything runs for long. What is there stays until the report replaces it.
+  Result<void> check_report_files() const {
+    if (parsed_.report.file.empty()) return {};
+    for (const bool loading : {true, false}) {
+      if (loading ? !parsed_.options.phases.load : !parsed_.options.phases.run) continue;
+      const std::string path = report_path(loading);
+      if (!std::ofstream(path, std::ios::app)) {
+        return fail(StatusCode::kConfiguration, "property exportfile: " + path + " cannot be written");
+      }
+    }
+    return {};
+  }
+
   Result<void> write_report(const std::string& header, const ycsb::PhaseResult& result, bool loading) const {
     const ycsb::ReportOptions& options = parsed_.report;
     const std::string text = ycsb::format_report(ycsb::make_report(result, options), options.format);
@@ -212,8 +238,7 @@ class Bench {
       if (!std::cout) return fail(StatusCode::kConfiguration, "the report cannot be written to standard output");
       return {};
     }
-    const bool both = parsed_.options.phases.load && parsed_.options.phases.run;
-    const std::string path = options.file + (both && loading ? ".load" : "");
+    const std::string path = report_path(loading);
     std::ofstream file(path, std::ios::trunc);
     file << text;
     file.close();
@@ -245,6 +270,7 @@ int main_of(std::span<const char* const> arguments) {
 }  // namespace skua::bench
 
 int main(int argc, char** argv) {
+  skua::reserve_standard_descriptors();
   const std::span<const char* const> arguments(argv, static_cast<size_t>(argc));
   return skua::bench::main_of(arguments.subspan(1));
 }

@@ -22,6 +22,7 @@ BlockPool::Shelf& BlockPool::shelf(uint32_t partition, uint32_t size_class) {
 std::optional<GrantedBlock> BlockPool::take(Shelf& shelf) {
   while (shelf.current < shelf.grants.size()) {
     Shelf::GrantList& grant = shelf.grants[shelf.current];
+    if (SKUA_PLANTED_BUG("block-taken-twice") && grant.taken % 2 == 1) return grant.blocks[grant.taken - 1];
     if (grant.taken < grant.blocks.size()) {
       --shelf.available;
       ++unreported_;

@@ -156,7 +156,8 @@ class Session {
   // when the value is not a decimal 64-bit number or the sum overflows.
   Result<int64_t> increment(std::string_view key, int64_t delta = 1);
 
-  // Each item gets its own result; batch_depth of them are in flight at once. An empty batch is no error.
+  // Each item gets its own result; batch_depth of them are in flight at once. An empty batch is no error. Items are not
+  // ordered among each other: of one key put twice in a batch, either value may stay.
   void multi_get(std::span<MultiGetItem> items);
   void multi_put(std::span<MultiPutItem> items);
 

@@ -1,6 +1,7 @@
 // How a word gets published, and how its fate is learned when the answer is lost (docs/protocol.md, "In doubt").
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "client/operation.h"
 #include "common/base/hooks.h"
@@ -22,6 +23,7 @@ SlotWord bare(SlotWord word) { return word.without_frozen().without_dirty(); }
 Task<Published> Operation::publish(Batch& batch, uint64_t slot_offset, SlotWord old, SlotWord neu, SlotWord prev) {
   uint64_t seen = 0;
   add_cas(batch, slot_offset, old.bits(), neu.bits(), seen);
+  if (SKUA_PLANTED_BUG("cas-before-write")) std::swap(batch.requests[0], batch.requests[batch.count - 1]);
   if (co_await post(batch) == Step::kDone) {
     if (seen == old.bits() || SKUA_PLANTED_BUG("lost-cas-is-won")) co_return Published{Verdict::kWon, neu};
     LiveCounters::add(counters_.cas_lost, 1);
@@ -57,7 +59,8 @@ Task<std::optional<Published>> Operation::resolve(uint64_t slot_offset, SlotWord
       const bool known = neu.state() != SlotState::kFreed || SKUA_PLANTED_BUG("freed-word-is-mine");
       co_return Published{known ? Verdict::kWon : Verdict::kInDoubt, neu};
     }
-    if (word == bare(old) || word == prev || word.state() == SlotState::kEmpty) {
+    const bool origin = (word == bare(old) || word == prev) && !SKUA_PLANTED_BUG("walk-past-the-origin");
+    if (origin || word.state() == SlotState::kEmpty) {
       SKUA_PROBE("resolve.lost");
       co_return lost;
     }

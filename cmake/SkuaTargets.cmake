@@ -20,6 +20,7 @@ function(skua_library name)
     add_library(${target} INTERFACE)
     set(scope INTERFACE)
   endif()
+  target_compile_features(${target} ${scope} cxx_std_20)
   target_include_directories(${target} ${scope} $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>
                                                 $<INSTALL_INTERFACE:include/skua>)
   target_link_libraries(${target} ${scope} ${A_DEPS})

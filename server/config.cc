@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <numeric>
@@ -150,7 +151,7 @@ std::vector<Setting> cluster_and_memory_settings() {
          c.node.name = text;
          return {};
        }},
-      {"data-dir", "DIR", "what is kept on disk; created (./skua-data)",
+      {"data-dir", "DIR", "who the server is and the cluster map, never keys or values; created (./skua-data)",
        [](ServerConfig& c, const std::string& text) -> Result<void> {
          if (text.empty()) return refuse("an empty path");
          c.node.data_dir = text;
@@ -238,6 +239,9 @@ Result<void> apply_named(const Setting& setting, const std::string& shown, const
 }
 
 Result<void> load_config_file(const std::string& path, ServerConfig& config) {
+  if (std::filesystem::is_directory(path)) {
+    return refuse("configuration " + path + ": is a directory; name a file");
+  }
   toml::table table;
   try {
     table = toml::parse_file(path);
@@ -266,9 +270,10 @@ int exit_code_of(StatusCode code) {
     case StatusCode::kConfiguration:
     case StatusCode::kInvalidArgument:
     case StatusCode::kIncompatible:
+      return EX_CONFIG;
     case StatusCode::kUnauthenticated:
     case StatusCode::kPermissionDenied:
-      return EX_CONFIG;
+      return EX_NOPERM;
     case StatusCode::kUnavailable:
     case StatusCode::kDeadlineExceeded:
     case StatusCode::kPeerLost:

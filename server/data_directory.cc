@@ -82,7 +82,8 @@ Result<void> DataDirectory::read_identity() {
       number >> std::hex >> identity.cluster_id;
     }
   }
-  if (identity.name.empty() || identity.cluster_id == 0 || (role != "coordinator" && role != "member")) {
+  const bool known_role = role == "coordinator" || role == "member";
+  if (identity.name.empty() || !known_role || (identity.cluster_id == 0 && role == "coordinator")) {
     return refuse(StatusCode::kCorruption, path, "lacks name, cluster or role; use another --data-dir");
   }
   identity.coordinator = role == "coordinator";

@@ -15,7 +15,7 @@ namespace skua {
 
 struct ServerIdentity {
   std::string name;
-  uint64_t cluster_id = 0;
+  uint64_t cluster_id = 0;  // 0: has a name and has not joined yet
   bool coordinator = false;
 };
 

@@ -18,6 +18,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
+#include "common/base/standard_descriptors.h"
 #include "server/config.h"
 #include "server/node.h"
 
@@ -177,6 +178,7 @@ int run(const skua::ServerConfig& config) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  skua::reserve_standard_descriptors();
   const skua::CommandLine line = skua::parse_command_line(std::vector<std::string>(argv + 1, argv + argc));
   if (!line.run) {
     (line.exit_code == 0 ? std::cout : std::cerr) << line.text;

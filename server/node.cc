@@ -119,6 +119,10 @@ Result<void> Node::Impl::check_options() {
     }
     options.advertise = options.listen.host;
   }
+  const auto colons = std::count(options.advertise.begin(), options.advertise.end(), ':');
+  if (colons == 1) {
+    return refuse("--advertise " + options.advertise + ": give a host without a port; the port is that of --listen");
+  }
   if (NetAddress{options.advertise, 0}.is_wildcard()) {
     return refuse("--advertise " + options.advertise + ": give a name or address that others can connect to");
   }
@@ -146,6 +150,10 @@ Result<void> Node::Impl::open_data_directory() {
   data_directory = std::move(*opened);
   const auto& identity = data_directory->identity();
   if (!identity) return {};
+  if (identity->cluster_id == 0) {
+    if (name.empty()) name = identity->name;
+    return {};
+  }
   if (!name.empty() && name != identity->name) {
     return refuse("--name " + name + ": " + options.data_dir + " belongs to server '" + identity->name +
                   "'; leave --name out or choose another --data-dir");
@@ -159,6 +167,7 @@ Result<void> Node::Impl::open_data_directory() {
                   "', which had joined a cluster; give --join with its coordinator, or choose another --data-dir");
   }
   name = identity->name;
+  log_info("keys and values live in memory: this server starts without those of its earlier life");
   return {};
 }
 
@@ -227,7 +236,11 @@ Result<void> Node::Impl::listen() {
 Result<void> Node::Impl::prepare() {
   SKUA_RETURN_IF_ERROR(open_memory_and_data_plane());
   SKUA_RETURN_IF_ERROR(open_coordinator());
-  return listen();
+  SKUA_RETURN_IF_ERROR(listen());
+  if (!data_directory || (data_directory->identity() && data_directory->identity()->cluster_id != 0)) return {};
+  // Before the cluster hears of it: should this start fail later, the next one comes back under the same name, and
+  // not as another server while this one's place stays empty.
+  return data_directory->remember({name, coordinator ? coordinator->map().cluster_id() : 0, !options.join});
 }
 
 void Node::Impl::fill_stats(control::ServerStats& out) const {

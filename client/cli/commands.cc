@@ -261,7 +261,9 @@ int run_command(const Arguments& arguments, const Clock& clock) {
     case Command::kPing: exit_code = run_ping(arguments, **client); break;
     default: exit_code = run_on_session(arguments, clock, **client); break;
   }
-  if (std::fflush(stdout) != 0) return report(arguments, kExitCannotCreate, "cannot write to standard output");
+  // A large piece is written at once and fails there, a small one when it is flushed.
+  const bool unwritten = std::ferror(stdout) != 0;
+  if (std::fflush(stdout) != 0 || unwritten) return report(arguments, kExitCannotCreate, "cannot write to standard output");
   return exit_code;
 }
 

@@ -7,8 +7,10 @@
 #include "client/cli/arguments.h"
 #include "client/cli/commands.h"
 #include "common/base/clock.h"
+#include "common/base/standard_descriptors.h"
 
 int main(int argc, char** argv) {
+  skua::reserve_standard_descriptors();
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto parsed = skua::cli::parse_arguments(words);
   if (const auto* finished = std::get_if<skua::cli::Finished>(&parsed)) {

@@ -42,6 +42,14 @@ class CliTest(CliCase):
         codes = cls.cluster.close()
         assert codes == [0, 0], f"the servers ended with {codes}"
 
+    def test_output_that_cannot_be_written_is_an_error_at_every_size(self):
+        for size in (1, 1000, 4096, 65536, 1 << 20):
+            with self.subTest(size):
+                self.skua("put", "big", "--file", "-", stdin=b"x" * size)
+                with open("/dev/full", "wb") as full:
+                    self.assertEqual(self.cluster.skua("get", "big", stdout=full).returncode, 73)
+        self.skua("rm", "big")
+
     def test_put_get_exists_rm(self):
         for transport in TRANSPORTS:
             with self.subTest(transport):

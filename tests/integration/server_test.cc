@@ -32,7 +32,9 @@ class ServerTest : public ::testing::Test {
   }
 
   std::unique_ptr<ServerProcess> start(const std::string& name, std::vector<std::string> flags) {
-    flags.insert(flags.end(), {"--memory", "64MiB", "--expected-keys", "10000"});
+    const bool own_memory = std::find(flags.begin(), flags.end(), "--memory") != flags.end();
+    if (!own_memory) flags.insert(flags.end(), {"--memory", "64MiB"});
+    flags.insert(flags.end(), {"--expected-keys", "10000"});
     return std::make_unique<ServerProcess>(directory_, name, std::move(flags));
   }
   Result<std::shared_ptr<ControlConnection>> connect(const NetAddress& address, HelloTerms terms = {}) {
@@ -238,6 +240,10 @@ TEST_F(ServerTest, MistakesHaveTheirExitCodes) {
   EXPECT_EQ(start("d", {"--config", "/no/such"})->wait_exit(), EX_CONFIG);
   EXPECT_EQ(start("e", {"--data-dir", "/proc/none"})->wait_exit(), EX_CONFIG);
   EXPECT_EQ(start("f", {"--transports", "pigeon"})->wait_exit(), EX_CONFIG);
+  EXPECT_EQ(start("h", {"--config", directory_.path()})->wait_exit(), EX_CONFIG) << "a directory is no file";
+  const auto advertises_a_port = start("i", {"--advertise", "127.0.0.1:9"});
+  EXPECT_EQ(advertises_a_port->wait_exit(), EX_CONFIG);
+  EXPECT_NE(advertises_a_port->errors().find("without a port"), std::string::npos) << advertises_a_port->errors();
   const auto running = start("g", {});
   ASSERT_TRUE(running->wait_ready());
   EXPECT_EQ(start("g", {})->wait_exit(), EX_UNAVAILABLE) << "its data directory is taken";
@@ -254,8 +260,22 @@ TEST_F(ServerTest, TokenIsAskedOfClientsAndServers) {
 
   EXPECT_EQ(connect(first->control_address()).error().code(), StatusCode::kUnauthenticated);
   EXPECT_TRUE(connect(first->control_address(), {"s3cret", 0}));
-  EXPECT_EQ(start("b", {"--join", coordinator})->wait_exit(), EX_CONFIG);
+  EXPECT_EQ(start("b", {"--join", coordinator})->wait_exit(), EX_NOPERM);
   EXPECT_TRUE(start("c", {"--join", coordinator, "--token-file", token_file})->wait_ready());
+}
+
+TEST_F(ServerTest, FirstStartThatFailedLeavesADirectoryThatTheNextOneCanUse) {
+  // The tables of so many partitions do not fit.
+  EXPECT_EQ(start("a", {"--partitions", "4096"})->wait_exit(), EX_OSERR);
+
+  const auto server = start("a", {"--memory", "1GiB", "--partitions", "4096"});
+  ASSERT_TRUE(server->wait_ready()) << server->errors();
+  const auto connection = connect(server->control_address());
+  ASSERT_TRUE(connection);
+  const auto map = wait_map(*connection, any);
+  ASSERT_NE(map, nullptr);
+  EXPECT_EQ(map->servers().size(), 1u) << "it is the same server as before";
+  EXPECT_EQ(map->partitions_of((*connection)->hello_reply().server_id()).size(), map->partitions());
 }
 
 TEST_F(ServerTest, HostileBytesAndOldVersionsAreRefusedAndTheServerLives) {

@@ -90,9 +90,9 @@ class Cluster:
     def address(self):
         return self.servers[0].control
 
-    def skua(self, *words, stdin=b"", env=None):
+    def skua(self, *words, stdin=b"", env=None, stdout=subprocess.PIPE):
         """Runs the command line against this cluster, as bytes."""
-        return run_skua(self.programs, "--cluster", self.address, *words, stdin=stdin, env=env)
+        return run_skua(self.programs, "--cluster", self.address, *words, stdin=stdin, env=env, stdout=stdout)
 
     def close(self):
         codes = []
@@ -112,10 +112,10 @@ class Cluster:
         self.close()
 
 
-def run_skua(programs, *words, stdin=b"", env=None):
+def run_skua(programs, *words, stdin=b"", env=None, stdout=subprocess.PIPE):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SKUA_")}
     environment.update(env or {})
     command = [os.path.join(programs, "skua"), *words]
     return subprocess.run(
-        command, input=stdin, capture_output=True, timeout=COMMAND_SECONDS, env=environment, check=False
+        command, input=stdin, stdout=stdout, stderr=subprocess.PIPE, timeout=COMMAND_SECONDS, env=environment, check=False
     )
