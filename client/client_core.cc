@@ -336,7 +336,9 @@ void ClientCore::request_grant(const Core& core, uint32_t server, const control:
   call(server, std::move(envelope), [self = shared_from_this(), server, id = request.session_id(),
                                      weak = std::weak_ptr(core), done](Result<control::Envelope> reply) {
     const bool gone = !reply && reply.error().code() == StatusCode::kStaleEpoch;
-    if (gone && !SKUA_PLANTED_BUG("stale-grant-ends-operation")) self->session_gone(self->peers_[server], id, reply.error());
+    if (gone && !SKUA_PLANTED_BUG("stale-grant-ends-operation")) {
+      self->session_gone(self->peers_[server], id, reply.error());
+    }
     const auto owner = weak.lock();
     if (!owner) return;
     owner->deliver([reply = std::move(reply), done] {

@@ -334,8 +334,8 @@ Task<Step> Operation::find(Found& found, Want want, std::span<std::byte> user) {
   size_t count = 0;
   for (size_t i = 0; i < found.window.slots(); ++i) {
     const SlotWord word = found.window.slot(i);
-    const bool seen = word.is_live() || (SKUA_PLANTED_BUG("tentative-is-read") && word.state() == SlotState::kTentative);
-    if (seen && word.fingerprint() == hash_.fingerprint()) candidates[count++] = i;
+    const bool tentative = word.state() == SlotState::kTentative && SKUA_PLANTED_BUG("tentative-is-read");
+    if ((word.is_live() || tentative) && word.fingerprint() == hash_.fingerprint()) candidates[count++] = i;
   }
   for (size_t first = 0; first < count && !found.present; first += kCandidatesAtOnce) {
     const std::span<const size_t> some(candidates.data() + first, std::min(kCandidatesAtOnce, count - first));

@@ -11,7 +11,7 @@ namespace {
 constexpr uint64_t kSliceSlots = SKUA_KNOB(64 * 1024, 112);
 constexpr uint64_t kSliceBlocks = SKUA_KNOB(64 * 1024, 4);
 constexpr Nanoseconds kDutyDivisor = 10;        // sweeps take at most so small a part of one core
-constexpr Nanoseconds kPlentifulFactor = SKUA_KNOB(5, 1);     // sweeps are so much rarer while half of the memory is free
+constexpr Nanoseconds kPlentifulFactor = SKUA_KNOB(5, 1);  // sweeps are so much rarer while half of the memory is free
 constexpr Nanoseconds kPeekFactor = 5;          // first peek, in sweep intervals
 constexpr Nanoseconds kPeekGrowthMax = 32;      // the rarest ones are so many times rarer
 constexpr Nanoseconds kExpiryInterval = SKUA_KNOB(10 * kSecond, 5 * kMillisecond);

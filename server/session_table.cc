@@ -170,7 +170,8 @@ Result<void> SessionTable::may_write(SessionId id) const {
   const auto it = sessions_.find(static_cast<uint64_t>(id));
   if (it == sessions_.end() || it->second->ending) return stale(static_cast<uint64_t>(id));
   if (it->second->detached) {
-    return fail(StatusCode::kUnavailable, "session " + hex(static_cast<uint64_t>(id)) + " is detached: resume it first");
+    return fail(StatusCode::kUnavailable,
+                "session " + hex(static_cast<uint64_t>(id)) + " is detached: resume it first");
   }
   if (it->second->read_only) {
     return fail(StatusCode::kPermissionDenied, "session " + hex(static_cast<uint64_t>(id)) + " is read-only: it gets " +

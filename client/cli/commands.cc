@@ -263,7 +263,9 @@ int run_command(const Arguments& arguments, const Clock& clock) {
   }
   // A large piece is written at once and fails there, a small one when it is flushed.
   const bool unwritten = std::ferror(stdout) != 0;
-  if (std::fflush(stdout) != 0 || unwritten) return report(arguments, kExitCannotCreate, "cannot write to standard output");
+  if (std::fflush(stdout) != 0 || unwritten) {
+    return report(arguments, kExitCannotCreate, "cannot write to standard output");
+  }
   return exit_code;
 }
 

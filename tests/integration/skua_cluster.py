@@ -117,5 +117,6 @@ def run_skua(programs, *words, stdin=b"", env=None, stdout=subprocess.PIPE):
     environment.update(env or {})
     command = [os.path.join(programs, "skua"), *words]
     return subprocess.run(
-        command, input=stdin, stdout=stdout, stderr=subprocess.PIPE, timeout=COMMAND_SECONDS, env=environment, check=False
+        command, input=stdin, stdout=stdout, stderr=subprocess.PIPE, timeout=COMMAND_SECONDS, env=environment,
+        check=False,
     )

@@ -16,7 +16,7 @@ constexpr uint16_t kPort = 7400;
 
 }  // namespace
 
-// --- SimServer --------------------------------------------------------------------------------------------------------
+// --- SimServer -----------------------------------------------------------------------------------------------------
 
 SimServer::SimServer(SimWorld& world, const Scenario& scenario, size_t index)
     : world_(world), scenario_(scenario), index_(index),
@@ -104,7 +104,7 @@ std::vector<uint32_t> SimServer::partitions() const {
   return map && !(*map)->forming() ? (*map)->partitions_of(core_->server_id()) : std::vector<uint32_t>{};
 }
 
-// --- SimClient --------------------------------------------------------------------------------------------------------
+// --- SimClient -----------------------------------------------------------------------------------------------------
 
 SimClient::SimClient(SimWorld& world, const Scenario& scenario, const Shape& shape)
     : world_(world), process_(world.add_process(shape.name)), session_count_(shape.sessions),

@@ -53,7 +53,7 @@ class Invariants {
   std::set<std::byte*> regions_;
   std::map<const std::byte*, LiveBlock> live_;                         // by the block's begin
   std::unordered_map<const std::byte*, std::byte*> named_;             // block -> the slot that last named it
-  std::map<std::byte*, std::pair<uint64_t, const std::byte*>> replaces_;  // slot -> TENTATIVE, block of what it replaces
+  std::map<std::byte*, std::pair<uint64_t, const std::byte*>> replaces_;  // slot -> word, block it replaces
   std::unordered_map<std::byte*, std::map<uint64_t, uint64_t>> left_;  // slot -> word -> epoch in which it left
 };
 

@@ -14,7 +14,8 @@ def main():
             if not arguments:
                 continue
             count += 1
-            run = subprocess.run([sys.argv[1], "--trace", "60", *arguments], capture_output=True, text=True, timeout=300)
+            command = [sys.argv[1], "--trace", "60", *arguments]
+            run = subprocess.run(command, capture_output=True, text=True, timeout=300)
             if run.returncode != 0:
                 failed.append(f"{file.name}: skua-sim {line}\n{run.stdout[-3000:]}{run.stderr[-2000:]}")
     print(f"{count} known seeds, {len(failed)} fail")

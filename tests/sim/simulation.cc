@@ -20,7 +20,7 @@ namespace {
 constexpr Nanoseconds kStartLimit = 60 * kSecond;
 constexpr Nanoseconds kCalmTimeout = 10 * kSecond;  // of an operation: longer than any server takes to say no
 constexpr Nanoseconds kLoadLimit = 5 * kSecond;
-constexpr Nanoseconds kRestLimit = 120 * kSecond;
+constexpr Nanoseconds kRestLimit = 600 * kSecond;
 constexpr Nanoseconds kRestStep = 5 * kMillisecond;
 constexpr Nanoseconds kServerDown = 50 * kMillisecond;  // at most
 constexpr size_t kMostClients = 40;                      // replacements included
@@ -107,7 +107,7 @@ Simulation::~Simulation() {
   members_.clear();
 }
 
-// --- Phases -----------------------------------------------------------------------------------------------------------
+// --- Phases --------------------------------------------------------------------------------------------------------
 
 bool Simulation::start_cluster() {
   for (size_t i = 0; i < scenario_.servers; ++i) {
@@ -341,7 +341,7 @@ Report Simulation::run(const SimulationOptions& options) {
   return report;
 }
 
-// --- Faults -----------------------------------------------------------------------------------------------------------
+// --- Faults --------------------------------------------------------------------------------------------------------
 
 void Simulation::arm_faults() {
   again(scenario_.client_crashes, &Simulation::crash_some_client);

@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -17,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/hooks.h"
 #include "common/base/log.h"
 #include "tests/sim/runner.h"
@@ -85,7 +85,7 @@ bool plant(const std::string& bug, bool on) {
 }
 
 double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return static_cast<double>(skua::system_clock().now()) / static_cast<double>(skua::kSecond);
 }
 
 int show_one(const Arguments& arguments) {
@@ -253,8 +253,8 @@ int check_bugs(const Arguments& arguments) {
   size_t missed = 0;
   for (size_t i = 0; i < bugs.size(); ++i) {
     const std::string_view focus = focus_for(bugs[i].first);
-    table += "| " + bugs[i].first + " | " + (focus.empty() ? "any" : std::string(focus)) + " | " + (catches[i].caught ? std::to_string(catches[i].seeds) : "never") + " | " +
-             catches[i].as + " |\n";
+    table += "| " + bugs[i].first + " | " + (focus.empty() ? "any" : std::string(focus)) + " | " +
+             (catches[i].caught ? std::to_string(catches[i].seeds) : "never") + " | " + catches[i].as + " |\n";
     missed += catches[i].caught ? 0 : 1;
   }
   if (!arguments.table.empty() && !write_table(arguments.table, table)) {

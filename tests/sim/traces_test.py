@@ -25,8 +25,8 @@ def main():
     if "--update" in sys.argv:
         KEPT.write_text(first + "\n")
     if KEPT.read_text().strip() != first:
-        sys.exit(f"{first}, but traces.txt has {KEPT.read_text().strip()}: another compiler gave another trace, or what "
-                 "is simulated has changed (then: traces_test.py PROGRAM --update)")
+        sys.exit(f"{first}, but traces.txt has {KEPT.read_text().strip()}: another compiler gave another trace, or "
+                 "what is simulated has changed (then: traces_test.py PROGRAM --update)")
     print(first)
 
 

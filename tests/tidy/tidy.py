@@ -70,7 +70,8 @@ OUTSIDE = (
             r"bench/peers/",
         ),
     ),
-    (r"CLI/", "CLI11", (r"client/cli/arguments\.cc$", r"server/(arguments|main)\.cc$", r"bench/")),
+    (r"CLI/", "CLI11", (r"client/cli/arguments\.cc$", r"server/(arguments|main)\.cc$", r"bench/",
+                        r"tests/sim/skua_sim\.cc$")),
 )
 TRANSPORT_SIBLINGS = ("verbs", "shm", "tcp", "sim")
 

@@ -215,7 +215,8 @@ void Connection::copy_piece(Flight& flight, size_t piece, std::byte* memory) {
   if (bytes > 0 && flight.request.verb == Verb::kWrite) std::memcpy(memory + begin, flight.data.data() + begin, bytes);
   trace(name_of(flight.request.verb), flight, piece, memory, before);
   if (world_.observer_) {
-    world_.observer_({&client_, flight.request.verb, memory - flight.request.remote_offset, memory + begin, bytes, 0, 0});
+    std::byte* const region = memory - flight.request.remote_offset;
+    world_.observer_({&client_, flight.request.verb, region, memory + begin, bytes, 0, 0});
   }
 }
 
