@@ -88,7 +88,6 @@ class Simulation {
   std::vector<bool> forgot_;  // servers that have crashed
   uint64_t faults_ = 0;
   bool faults_on_ = false;
-  bool check_expected_fillers_ = false;
 };
 
 Simulation::~Simulation() {
