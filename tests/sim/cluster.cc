@@ -197,6 +197,7 @@ void SimClient::bury() {
     core_->remove_session(session);
     session->shut_down();
   }
+  core_->stop([] {});  // lets go of what would wait for answers for ever
 }
 
 void SimClient::close() {
