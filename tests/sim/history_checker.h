@@ -8,9 +8,10 @@
 //          expects a value which has expired, and which nobody has replaced or removed since, may succeed or not.
 // Method:  just-in-time linearization over the events in time order. A configuration is the register's state and
 //          which open operations have taken effect; operations that change nothing take effect as soon as they fit;
-//          of two configurations that differ only in which unanswered operations they used up, the frugal one stays.
-// Cost:    10,000 operations, eight at a time: below a second. More than kMaxOpen answered operations at a time, or
-//          more than kMaxConfigurations, end as kUndecided.
+//          unanswered ones only where they let another one fit; of two configurations that differ only in which
+//          unanswered operations they used up, the frugal one stays.
+// Cost:    10,000 operations, eight at a time: below a second. More than kMaxOpen answered operations at a time,
+//          kMaxUnanswered in all, or one of the bounds on configurations end as kUndecided, soon.
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -60,9 +61,13 @@ struct CheckResult {
 };
 
 inline constexpr size_t kMaxOpen = 64;
-inline constexpr size_t kMaxConfigurations = size_t{1} << 15;  // at one time
+inline constexpr size_t kMaxUnanswered = 256;                  // that may have changed something
+inline constexpr size_t kMaxConfigurations = size_t{1} << 14;  // at one time
+inline constexpr size_t kMaxLookedAt = size_t{1} << 15;        // in all, and
+inline constexpr size_t kMaxLookedAtEach = 128;                // more for each operation
 
-// The key is absent at first. Requires: values that are written are not kAbsent; called_at <= answered_at.
+// The key is absent at first.
+// Requires: values that are written are not kAbsent; called_at <= answered_at; expires_from <= expires_until.
 CheckResult check_key(std::span<const Operation> operations);
 
 // History collects what clients do, key by key.

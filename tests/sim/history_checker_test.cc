@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "common/base/random.h"
@@ -337,6 +339,72 @@ TEST(HistoryChecker, ManyUnansweredWritesStayCheap) {
   EXPECT_LT(result.configurations, 3'000'000u);
 }
 
+TEST(HistoryChecker, UnansweredSwapHelpsOnlyWhereItsValueIs) {
+  const Operation other = with(swap({2, 3}, 5, 10, true), Outcome::kPending);
+  const Operation helps = with(swap({2, 3}, 1, 11, true), Outcome::kPending);
+  EXPECT_TRUE(accepted({put({0, 1}, 1), other, helps, swap({4, 5}, 1, 12, false)}));
+  EXPECT_FALSE(accepted({put({0, 1}, 1), other, swap({4, 5}, 1, 12, false)}));
+}
+
+TEST(HistoryChecker, IncrementInDoubtMayHaveFoundAnUnansweredPut) {
+  const Operation base = with(put_if_absent({1, 2}, 1, true), Outcome::kPending);
+  const Operation doubt = with(increment({5, 6}, 0), Outcome::kInDoubt);
+  EXPECT_TRUE(accepted({base, doubt, increment({8, 9}, 3)}));
+  EXPECT_FALSE(accepted({base, doubt, increment({8, 9}, 4)}));
+}
+
+TEST(HistoryChecker, UnansweredIncrementsCountOnceEach) {
+  const Operation one = with(increment({2, 3}, 0), Outcome::kPending);
+  EXPECT_TRUE(accepted({increment({0, 1}, 1), one, one, get({4, 5}, 2), get({6, 7}, 3)}));
+  EXPECT_TRUE(accepted({increment({0, 1}, 1), one, one, get({4, 5}, 3)}));
+  EXPECT_FALSE(accepted({increment({0, 1}, 1), one, one, get({4, 5}, 3), get({6, 7}, 4)}));
+}
+
+// Some 60 writes of clients that died, and 300 operations that were answered.
+Shape shape_of_crashes(uint64_t seed) {
+  Shape shape;
+  shape.operations = 360;
+  shape.clients = 3 + seed % 4;
+  shape.unanswered = 0.33;
+  shape.in_doubt = seed % 2 == 0 ? 0.05 : 0;
+  shape.expiring = seed % 3 == 0 ? 0.4 : 0;
+  return shape;
+}
+
+TEST(HistoryChecker, SixtyWritesOfDeadClientsStayCheap) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const std::vector<Operation> operations = RandomHistory(seed, shape_of_crashes(seed)).operations;
+    ASSERT_GT(std::count_if(operations.begin(), operations.end(),
+                            [](const Operation& op) { return op.outcome == Outcome::kPending; }),
+              40);
+    const CheckResult result = check_key(operations);
+    EXPECT_EQ(result.verdict, Verdict::kLinearizable) << "seed " << seed << ": " << result.explanation;
+    EXPECT_LT(result.configurations, 10'000u) << "seed " << seed;
+  }
+}
+
+TEST(HistoryChecker, OneWrongAnswerAmongSixtyWritesOfDeadClientsIsFoundCheaply) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    Random random(seed);
+    std::vector<Operation> operations = RandomHistory(seed, shape_of_crashes(seed)).operations;
+    ASSERT_TRUE(make_stale(operations, random)) << "seed " << seed;
+    const CheckResult result = check_key(operations);
+    EXPECT_EQ(result.verdict, Verdict::kViolation) << "seed " << seed << ": " << result.explanation;
+    EXPECT_LT(result.configurations, 100'000u) << "seed " << seed;
+  }
+}
+
+// Reads that each need another one of many values that could be there, and overlap: no order is better than another.
+TEST(HistoryChecker, HopelessHistoryIsGivenUpSoon) {
+  std::vector<Operation> operations;
+  constexpr uint64_t kWriters = 40;
+  for (uint64_t i = 1; i <= kWriters; ++i) operations.push_back(put({0, 1'000}, i));
+  for (uint64_t i = 1; i <= kWriters; ++i) operations.push_back(swap({2'000, 3'000}, i, kWriters + i, false));
+  const CheckResult result = check_key(operations);
+  EXPECT_EQ(result.verdict, Verdict::kUndecided);
+  EXPECT_LE(result.configurations, kMaxLookedAt + kMaxLookedAtEach * operations.size() + 1);
+}
+
 // --- Against trying every order ---------------------------------------------------------------------------------
 
 class EveryOrder {
@@ -415,6 +483,226 @@ TEST(HistoryChecker, AgreesWithTryingEveryOrderOnSmallRandomHistories) {
   EXPECT_GT(wrong_ones, kHistories / 10);
   EXPECT_LT(wrong_ones, kHistories * 9 / 10);
 }
+
+// --- Against all that may have happened -------------------------------------------------------------------------
+
+// Follows every choice that the register and its clients have, event by event, and forgets nothing.
+class EveryChoice {
+ public:
+  explicit EveryChoice(std::vector<Operation> operations) : operations_(std::move(operations)) {
+    for (size_t i = 0; i < operations_.size(); ++i) {
+      const Operation& op = operations_[i];
+      events_.emplace_back(op.called_at, kCall, i);
+      if (op.outcome != Outcome::kPending) events_.emplace_back(op.answered_at, kAnswer, i);
+      if (op.expires_from != kNever) events_.emplace_back(op.expires_from, kMayExpire, i);
+      if (op.expires_until != kNever) events_.emplace_back(op.expires_until, kMustExpire, i);
+    }
+    std::sort(events_.begin(), events_.end());
+  }
+  // The operation whose answer leaves no choice over.
+  std::optional<size_t> first_misfit() {
+    choices_ = {Choice{}};
+    uint32_t open = 0;
+    for (const auto& [at, kind, index] : events_) {
+      const uint32_t bit = uint32_t{1} << index;
+      if (kind == kCall) open |= bit;
+      if (kind == kMayExpire) may_ = at;
+      if (kind == kMustExpire) {
+        let_things_happen(open);  // with what is still there
+        must_ = at;
+      }
+      let_things_happen(open);
+      if (kind != kAnswer) continue;
+      open &= ~bit;
+      if (operations_[index].outcome == Outcome::kInDoubt) continue;
+      std::erase_if(choices_, [&](const Choice& c) { return (c.happened & bit) == 0; });
+      if (choices_.empty()) return index;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  enum Kind { kCall, kMayExpire, kAnswer, kMustExpire };
+  struct Choice {
+    uint32_t happened = 0;
+    uint64_t value = kAbsent;
+    int64_t from = kNever;
+    int64_t until = kNever;
+    friend auto operator<=>(const Choice&, const Choice&) = default;
+  };
+
+  void let_things_happen(uint32_t open) {
+    std::vector<Choice> work(choices_.begin(), choices_.end());
+    while (!work.empty()) {
+      const Choice c = work.back();
+      work.pop_back();
+      for (size_t i = 0; i < operations_.size(); ++i) {
+        const uint32_t bit = uint32_t{1} << i;
+        if ((open & bit) == 0 || (c.happened & bit) != 0) continue;
+        for (const bool there : {false, true}) {
+          if (there && (c.value == kAbsent || must_ >= c.until)) continue;
+          if (!there && c.value != kAbsent && may_ < c.from) continue;
+          for (Choice next : after(operations_[i], c, there)) {
+            next.happened |= bit;
+            if (choices_.insert(next).second) work.push_back(next);
+          }
+        }
+      }
+    }
+  }
+  // `there`: the operation found a value.
+  static std::vector<Choice> after(const Operation& op, const Choice& c, bool there) {
+    const Choice written{c.happened, op.value, op.expires_from, op.expires_until};
+    const Choice removed{c.happened, kAbsent, kNever, kNever};
+    const auto answers = [&](bool answer) { return op.outcome != Outcome::kDone || op.succeeded == answer; };
+    const auto one_if = [](bool possible, const Choice& next) {
+      return possible ? std::vector<Choice>{next} : std::vector<Choice>{};
+    };
+    switch (op.kind) {
+      case OperationKind::kGet:
+        return one_if(op.outcome != Outcome::kDone || op.value == (there ? c.value : kAbsent), c);
+      case OperationKind::kExists: return one_if(answers(there), c);
+      case OperationKind::kPut: return {written};
+      case OperationKind::kPutIfAbsent: return one_if(answers(!there), there ? c : written);
+      case OperationKind::kRemove: return one_if(answers(there), there ? removed : c);
+      case OperationKind::kCompareAndSwap: {
+        const bool matches = c.value != kAbsent && c.value == op.expected;  // expired or not
+        std::vector<Choice> all = one_if(matches && answers(true), written);
+        if (answers(false) && !(matches && there)) all.push_back(c);
+        return all;
+      }
+      case OperationKind::kIncrement: {
+        const uint64_t sum = (there ? c.value : 0) + static_cast<uint64_t>(op.delta);
+        const bool fits = op.outcome != Outcome::kDone || sum == static_cast<uint64_t>(op.number);
+        return one_if(fits, there ? Choice{c.happened, sum, c.from, c.until}
+                                  : Choice{c.happened, sum, kNever, kNever});
+      }
+    }
+    return {};
+  }
+
+  std::vector<Operation> operations_;
+  std::vector<std::tuple<int64_t, Kind, size_t>> events_;
+  std::set<Choice> choices_;
+  int64_t may_ = std::numeric_limits<int64_t>::min();
+  int64_t must_ = std::numeric_limits<int64_t>::min();
+};
+
+enum class KeyKind : uint8_t { kRegister, kCounter };
+
+// A small history whose answers often, but not always, are those of a register.
+class SmallHistory {
+ public:
+  SmallHistory(Random& random, KeyKind key_kind) : random_(random), counter_(key_kind == KeyKind::kCounter) {
+    const bool crashes = random_.chance(0.2);
+    const size_t count = crashes ? 9 : 2 + random_.below(6);
+    const double often_unanswered = crashes ? 0.6 : random_.chance(0.5) ? 0.5 : 0.2;
+    expiring_ = random_.chance(0.4) ? 0.6 : 0;
+    repeating_ = random_.chance(0.1) ? 0.4 : 0;
+    expected_below_ = 2 + random_.below(4);
+    const uint64_t length = 6 + random_.below(14);
+    for (size_t i = 0; i < count; ++i) add(static_cast<int64_t>(random_.below(length)), often_unanswered);
+    std::vector<size_t> order;
+    for (size_t i = 0; i < count; ++i) order.push_back(i);
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return at_[a] < at_[b]; });
+    for (size_t i : order) answer(operations[i], at_[i]);
+    if (random_.chance(0.6)) spoil(operations[random_.below(count)]);
+  }
+  std::vector<Operation> operations;
+
+ private:
+  void add(int64_t called_at, double often_unanswered) {
+    constexpr OperationKind kOfRegisters[] = {OperationKind::kGet, OperationKind::kGet, OperationKind::kExists,
+                                              OperationKind::kPut, OperationKind::kPutIfAbsent,
+                                              OperationKind::kCompareAndSwap, OperationKind::kCompareAndSwap,
+                                              OperationKind::kRemove};
+    constexpr OperationKind kOfCounters[] = {OperationKind::kGet, OperationKind::kIncrement, OperationKind::kIncrement,
+                                             OperationKind::kIncrement, OperationKind::kPutIfAbsent,
+                                             OperationKind::kRemove, OperationKind::kExists, OperationKind::kPut};
+    const size_t drawn = random_.below(std::size(kOfRegisters));
+    Operation op = done(counter_ ? kOfCounters[drawn] : kOfRegisters[drawn], {called_at, 0});
+    op.answered_at = called_at + static_cast<int64_t>(random_.below(8));
+    op.delta = 1 + static_cast<int64_t>(random_.below(3));
+    op.expected = 1 + random_.below(expected_below_);
+    const bool writes = op.kind == OperationKind::kPut || op.kind == OperationKind::kPutIfAbsent ||
+                        op.kind == OperationKind::kCompareAndSwap;
+    if (writes) op.value = counter_ || random_.chance(repeating_) ? 1 + random_.below(4) : ++written_;
+    if (writes && random_.chance(expiring_)) {
+      op.expires_from = called_at + static_cast<int64_t>(random_.below(8));
+      op.expires_until = random_.chance(0.2) ? kNever : op.expires_from + static_cast<int64_t>(random_.below(4));
+    }
+    const uint64_t duration = static_cast<uint64_t>(op.answered_at - called_at);
+    at_.push_back(called_at + static_cast<int64_t>(random_.below(1 + duration)));
+    if (random_.chance(often_unanswered) && (op.kind != OperationKind::kGet || random_.chance(0.1))) {
+      op = with(op, random_.chance(0.7) ? Outcome::kPending : Outcome::kInDoubt);
+      if (op.outcome == Outcome::kPending) at_.back() = called_at + static_cast<int64_t>(random_.below(20));
+    }
+    operations.push_back(op);
+  }
+  void answer(Operation& op, int64_t at) {
+    if (op.outcome != Outcome::kDone && random_.chance(0.4)) return;
+    const bool there = value_ != kAbsent && at < until_ && (at < from_ || random_.chance(0.5));
+    bool writes = op.kind == OperationKind::kPut;
+    switch (op.kind) {
+      case OperationKind::kGet: op.value = there ? value_ : kAbsent; return;
+      case OperationKind::kExists: op.succeeded = there; return;
+      case OperationKind::kPut: break;
+      case OperationKind::kPutIfAbsent: writes = op.succeeded = !there; break;
+      case OperationKind::kCompareAndSwap: writes = op.succeeded = there && value_ == op.expected; break;
+      case OperationKind::kRemove:
+        op.succeeded = there;
+        if (there) value_ = kAbsent;
+        return;
+      case OperationKind::kIncrement:
+        value_ = (there ? value_ : 0) + static_cast<uint64_t>(op.delta);
+        if (!there) from_ = until_ = kNever;
+        op.number = static_cast<int64_t>(value_);
+        return;
+    }
+    if (!writes) return;
+    value_ = op.value;
+    from_ = op.expires_from;
+    until_ = op.expires_until;
+  }
+  void spoil(Operation& op) {
+    if (op.kind == OperationKind::kGet) op.value = random_.below(5);
+    op.succeeded = !op.succeeded;
+    op.number += random_.chance(0.5) ? 1 : -1;
+  }
+
+  Random& random_;
+  bool counter_;
+  double expiring_ = 0;
+  double repeating_ = 0;  // values that are written more than once
+  uint64_t expected_below_ = 0;
+  uint64_t written_ = 0;
+  std::vector<int64_t> at_;  // when they take effect, if nothing is spoilt
+  uint64_t value_ = kAbsent;
+  int64_t from_ = kNever;
+  int64_t until_ = kNever;
+};
+
+void expect_agreement(KeyKind kind, uint64_t seed) {
+  Random random(seed);
+  size_t wrong_ones = 0;
+  constexpr size_t kHistories = 10'000;
+  for (size_t round = 0; round < kHistories; ++round) {
+    const std::vector<Operation> operations = SmallHistory(random, kind).operations;
+    const std::optional<size_t> misfit = EveryChoice(operations).first_misfit();
+    const CheckResult result = check_key(operations);
+    std::string all;
+    for (const Operation& op : operations) all += op.to_string() + "\n";
+    ASSERT_EQ(result.verdict, misfit ? Verdict::kViolation : Verdict::kLinearizable)
+        << "seed " << seed << ", round " << round << "\n" << all << result.explanation;
+    ASSERT_EQ(result.operation, misfit.value_or(0)) << "seed " << seed << ", round " << round << "\n" << all;
+    wrong_ones += misfit ? 1 : 0;
+  }
+  EXPECT_GT(wrong_ones, kHistories / 10);
+  EXPECT_LT(wrong_ones, kHistories * 9 / 10);
+}
+
+TEST(HistoryChecker, AgreesWithEveryChoiceOnSmallHistoriesOfRegisters) { expect_agreement(KeyKind::kRegister, 1); }
+TEST(HistoryChecker, AgreesWithEveryChoiceOnSmallHistoriesOfCounters) { expect_agreement(KeyKind::kCounter, 2); }
 
 }  // namespace
 }  // namespace skua::sim
