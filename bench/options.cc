@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/net_address.h"
+#include "common/base/token_file.h"
 #include "common/base/units.h"
 
 namespace skua::bench {
@@ -118,7 +119,8 @@ class Parser {
   }
   Result<void> apply_cluster(const std::string&, const std::string& value) {
     const auto address = parse_net_address(value);
-    if (!address) return usage("--cluster: " + address.error().message());
+    if (!address) return fail(StatusCode::kConfiguration, "--cluster: " + address.error().message());
+    if (address->port == 0) return fail(StatusCode::kConfiguration, "--cluster: port 0 cannot be reached");
     options_.cluster = value;
     return {};
   }
@@ -141,6 +143,12 @@ class Parser {
   }
   Result<void> apply_token(const std::string&, const std::string& value) {
     options_.token = value;
+    return {};
+  }
+  Result<void> apply_token_file(const std::string& flag, const std::string& value) {
+    auto token = read_token_file(value);
+    if (!token) return fail(StatusCode::kConfiguration, flag + ": " + token.error().message());
+    options_.token = *std::move(token);
     return {};
   }
   Result<void> apply_seed(const std::string& flag, const std::string& value) {
@@ -194,6 +202,7 @@ const Parser::Setting* Parser::find_setting(std::string_view name) {
       {"memory", "SIZE", &Parser::apply_memory},
       {"server-binary", "FILE", &Parser::apply_server_binary},
       {"token", "TOKEN", &Parser::apply_token},
+      {"token-file", "FILE", &Parser::apply_token_file},
       {"seed", "N", &Parser::apply_seed},
       {"batch", "N", &Parser::apply_batch},
   });
@@ -232,12 +241,13 @@ Against which servers
   --memory SIZE         memory of each of them, "512MiB"; without it: enough for the workload
   --server-binary FILE  their program; without it: skua-server beside this one
   --cluster HOST:PORT   use the cluster that this server belongs to
-  --token TOKEN         its access token
+  --token-file FILE     file whose first line is its access token; other users cannot see that, unlike
+  --token TOKEN         the token itself
   --transport T         auto, shm or tcp
 
 Exit codes: 0 every operation succeeded and every value was right; 1 some did not; 64 wrong command line;
-69 no server; 73 the report cannot be written;
-77 wrong token; 78 a property or file that cannot be used. Properties and output: bench/README.md
+69 no server; 73 the report cannot be written; 77 not permitted: a wrong token; 78 an address, property or file that
+cannot be used. Properties and output: bench/README.md
 )";
 }
 

@@ -45,6 +45,19 @@ TEST(Options, PropertyFlagWinsOverFilesWhereverItStands) {
   EXPECT_EQ(options->properties.text("operationcount", ""), "2");
 }
 
+TEST(Options, AddressesAndTokenFilesThatCannotBeUsedAreConfigurationErrors) {
+  const std::string path = ::testing::TempDir() + "skua_options_test_token";
+  std::ofstream(path) << "s3cret\n";
+  const auto options = parse({"-load", "--cluster", "127.0.0.1:1", "--token-file", path.c_str()});
+  std::remove(path.c_str());
+  ASSERT_TRUE(options) << options.error().to_string();
+  EXPECT_EQ(options->token, "s3cret");
+  for (const char* address : {"127.0.0.1", "127.0.0.1:0", "http://a:1"}) {
+    EXPECT_EQ(parse({"-load", "--cluster", address}).error().code(), StatusCode::kConfiguration) << address;
+  }
+  EXPECT_EQ(parse({"-load", "--token-file", "/no/such"}).error().code(), StatusCode::kConfiguration);
+}
+
 TEST(Options, WrongCommandLinesSayWhatWouldBeRight) {
   EXPECT_THAT(refusal({}), HasSubstr("-load, -run, or both"));
   EXPECT_THAT(refusal({"-run"}), HasSubstr("--local N"));

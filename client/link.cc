@@ -125,6 +125,7 @@ void Link::on_session_gone(const Status& why) {
 void Link::forget_session() {
   if (!SKUA_PLANTED_BUG("blocks-of-a-lost-session")) pool_.clear();
   core_.forget_server(server_);
+  without_transport_ = false;
   if (active_ != 0) {
     SKUA_PROBE("link.session-gone-under-operations");
     for (auto& state : partitions_) left_behind_.push_back(std::move(state));
@@ -146,6 +147,7 @@ void Link::start_connect() {
       transport_notes_ += " (" + std::string(connector->name()) + ": not offered by the server)";
     }
   }
+  without_transport_ = untried_.empty();
   connect_next();
 }
 

@@ -86,6 +86,8 @@ class Link {
   uint64_t epoch() const { return epoch_; }        // reclaim epoch last reported
   Nanoseconds retry_at() const { return retry_at_; }
   const Status& last_error() const { return last_error_; }
+  // The server offers no transport that this client may use: no wait changes that.
+  bool without_transport() const { return without_transport_; }
   const Capabilities& capabilities() const { return queue_pair_->capabilities(); }
   PartitionState* partition(uint32_t index) {
     return index < partitions_.size() ? partitions_[index].get() : nullptr;
@@ -169,6 +171,7 @@ class Link {
   uint64_t announced_epoch_ = 0;
   bool return_unused_ = false;
   int64_t time_offset_ms_ = 0;
+  bool without_transport_ = false;  // of this session at the server
   Status last_error_{StatusCode::kUnavailable, "not connected yet"};
   Nanoseconds retry_delay_ = 0;
   Nanoseconds retry_at_ = 0;

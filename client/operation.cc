@@ -135,6 +135,7 @@ Task<Result<void>> Operation::prepare() {
         co_return tl::make_unexpected(*why_);
       }
       link.ensure_open();
+      if (link.without_transport()) co_return tl::make_unexpected(*why_);
       if (link.retry_at() != 0) until = std::min(until, link.retry_at());
     } else if (core_.must_wait_for_report(link)) {
       co_await Admission{link};

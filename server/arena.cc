@@ -49,14 +49,14 @@ struct MemoryLimit {
 void lower_to_file(const std::string& path, MemoryLimit& limit) {
   std::ifstream file(path);
   uint64_t bytes = 0;
-  if (file >> bytes && bytes < limit.bytes) limit = {bytes, "limit of the control group, " + path};
+  if (file >> bytes && bytes < limit.bytes) limit = {bytes, "the control group (" + path + ") allows"};
 }
 
 // The machine's memory, or less where a control group says so.
 MemoryLimit memory_limit() {
   const auto pages = static_cast<uint64_t>(std::max(0L, sysconf(_SC_PHYS_PAGES)));
   const auto page = static_cast<uint64_t>(std::max(0L, sysconf(_SC_PAGESIZE)));
-  MemoryLimit limit{pages * page, "memory of this machine"};
+  MemoryLimit limit{pages * page, "this machine has"};
   lower_to_file("/sys/fs/cgroup/memory.max", limit);
   lower_to_file("/sys/fs/cgroup/memory/memory.limit_in_bytes", limit);
   std::ifstream groups("/proc/self/cgroup");
@@ -78,9 +78,9 @@ Result<std::unique_ptr<Arena>> Arena::create(uint64_t memory_bytes, PagePolicy p
   }
   const MemoryLimit available = memory_limit();
   if (memory_bytes > available.bytes) {
-    return fail(StatusCode::kResourceExhausted, "wanted " + in_mib(memory_bytes) + " of memory, but the " +
-                                                    available.what + ", is " + in_mib(available.bytes) +
-                                                    ": lower --memory or raise that limit");
+    return fail(StatusCode::kResourceExhausted, "wanted " + in_mib(memory_bytes) + " of memory, but " +
+                                                    available.what + " " + in_mib(available.bytes) +
+                                                    ": lower --memory");
   }
   std::unique_ptr<Arena> arena(new Arena());
   arena->limit_ = memory_bytes;
@@ -165,9 +165,10 @@ Result<void> Arena::divide(size_t partitions) {
 
 std::string Arena::pages() const {
   if (policy_ == PagePolicy::kSmall) return "4 KiB: asked for";
+  if (stride_ == 0) return "of a size that the number of partitions will decide";
   if (extent_bytes_ < kHugePageBytes) {
-    return "4 KiB: extents of " + std::to_string(extent_bytes_ >> 10) + " KiB, since memory / partitions / 16 is " +
-           "under 2 MiB";
+    return "4 KiB: memory is handed to partitions in pieces of " + std::to_string(extent_bytes_ >> 10) +
+           " KiB, too small for 2 MiB pages; fewer partitions or more --memory make them larger";
   }
   if (huge_extents_ == 0 && small_extents_ > 0) {
     return std::string("4 KiB: MADV_COLLAPSE: ") + std::strerror(huge_errno_);

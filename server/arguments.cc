@@ -11,6 +11,11 @@
 namespace skua {
 namespace {
 
+constexpr const char* kFooter =
+    "Exit codes: 0 ended by a signal, when its clients were served; 64 usage; 69 unavailable: the coordinator cannot\n"
+    "be reached, or the data directory is in use; 70 internal; 71 memory or other system resources; 73 the ready file\n"
+    "cannot be written; 77 not permitted: a wrong token; 78 configuration.";
+
 CommandLine leave(int exit_code, std::string text) {
   CommandLine result;
   result.exit_code = exit_code;
@@ -27,6 +32,7 @@ CommandLine usage_error(const std::string& why) {
 CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   CLI::App app{"skua-server: one server of a Skua cluster. The first becomes the coordinator, others --join it."};
   app.name("skua-server");
+  app.footer(kFooter);
   app.allow_extras();
   std::vector<std::string> values(settings().size());
   std::vector<CLI::Option*> options;
@@ -49,7 +55,8 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   for (const std::string& extra : app.remaining()) {
     const std::string name = extra.substr(0, extra.find('='));
     if (name.rfind("--", 0) != 0) return usage_error("unexpected argument '" + extra + "'");
-    return usage_error("unknown flag '" + name + "'; did you mean --" + nearest_name(name.substr(2), true) + "?");
+    const auto near = near_name(name.substr(2), true);
+    return usage_error("unknown flag '" + name + "'" + (near ? "; did you mean --" + *near + "?" : ""));
   }
   CommandLine result;
   result.config.node.data_dir = "./skua-data";
@@ -62,7 +69,9 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   for (size_t i = 0; i < options.size(); ++i) {
     if (options[i]->count() == 0) continue;
     const auto applied = apply_named(settings()[i], "--" + settings()[i].name, values[i], result.config);
-    if (!applied) return usage_error(applied.error().message());
+    if (applied) continue;
+    if (settings()[i].names_a_file) return leave(EX_CONFIG, "skua-server: " + applied.error().message() + "\n");
+    return usage_error(applied.error().message());
   }
   result.run = true;
   return result;

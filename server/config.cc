@@ -6,7 +6,6 @@
 #include <bit>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <numeric>
 #include <set>
@@ -14,6 +13,7 @@
 #include <toml++/toml.h>
 
 #include "common/base/net_address.h"
+#include "common/base/token_file.h"
 #include "common/base/units.h"
 #include "proto/limits.h"
 #include "server/settings.h"
@@ -90,13 +90,9 @@ Result<void> apply_transports(ServerConfig& config, const std::string& text) {
 }
 
 Result<void> apply_token_file(ServerConfig& config, const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return refuse("'" + path + "' cannot be read; name a file whose first line is the token");
-  std::getline(file, config.node.token);
-  while (!config.node.token.empty() && std::isspace(static_cast<unsigned char>(config.node.token.back())) != 0) {
-    config.node.token.pop_back();
-  }
-  if (config.node.token.empty()) return refuse("'" + path + "' is empty; its first line is the token");
+  auto token = read_token_file(path);
+  if (!token) return Error(token.error());
+  config.node.token = *std::move(token);
   return {};
 }
 
@@ -137,7 +133,8 @@ std::vector<Setting> network_settings() {
        address_into([](ServerConfig& c, NetAddress a) { c.node.join = std::move(a); })},
       {"join-timeout", "TIME", "how long to look for the coordinator at start (30s)", apply_join_timeout},
       {"transports", "LIST", "data planes to offer (shm,tcp)", apply_transports},
-      {"token-file", "FILE", "file with the token that clients and servers must show (none)", apply_token_file},
+      {"token-file", "FILE", "file with the token that clients and servers must show (none)", apply_token_file,
+       true},
   };
 }
 
@@ -178,6 +175,8 @@ std::vector<Setting> process_settings() {
        }},
   };
 }
+
+constexpr size_t kTypos = 2;  // that a name is still recognized with; in long ones a third of the letters
 
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
@@ -221,13 +220,15 @@ const std::vector<Setting>& settings() {
   return all;
 }
 
-std::string nearest_name(const std::string& name, bool with_command_line) {
+std::optional<std::string> near_name(const std::string& name, bool with_command_line) {
   std::vector<std::string> names;
   for (const Setting& setting : settings()) names.push_back(setting.name);
   if (with_command_line) names.insert(names.end(), {"config", "help", "version"});
-  return *std::min_element(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+  const auto nearest = std::min_element(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
     return edit_distance(name, a) < edit_distance(name, b);
   });
+  if (edit_distance(name, *nearest) > std::max<size_t>(kTypos, name.size() / 3)) return std::nullopt;
+  return *nearest;
 }
 
 Result<void> apply_named(const Setting& setting, const std::string& shown, const std::string& text,
@@ -256,7 +257,9 @@ Result<void> load_config_file(const std::string& path, ServerConfig& config) {
                                       [&](const Setting& known) { return known.name == name; });
     const std::string shown = "configuration " + path + ": " + name;
     if (setting == settings().end()) {
-      return refuse(shown + ": no such key; the nearest is '" + nearest_name(name, false) + "'");
+      const auto near = near_name(name, false);
+      return refuse(shown + ": no such key; " +
+                    (near ? "did you mean '" + *near + "'?" : "skua-server --help lists them"));
     }
     const auto text = text_of(node);
     if (!text) return refuse(shown + ": write a string, a whole number or a list of strings");

@@ -81,7 +81,7 @@ TEST_F(ConfigTest, WrongFlagsAndValuesAreUsageErrorsThatNameThem) {
       {{"--expected-keys", "1e6"}, "'1e6'"},
       {{"--pages", "giant"}, "auto, huge, small"},
       {{"--log-level", "loud"}, "'loud'"},
-      {{"--token-file", "/no/such"}, "'/no/such' cannot be read"},
+      {{"--memory", "1EiB"}, "GiB or TiB"},
       {{"--name"}, "--name"},
   };
   for (const auto& [arguments, text] : cases) {
@@ -89,6 +89,23 @@ TEST_F(ConfigTest, WrongFlagsAndValuesAreUsageErrorsThatNameThem) {
     EXPECT_FALSE(line.run);
     EXPECT_EQ(line.exit_code, EX_USAGE) << arguments[0];
     EXPECT_NE(line.text.find(text), std::string::npos) << line.text;
+  }
+}
+
+TEST_F(ConfigTest, FlagIsSuggestedOnlyWhenItIsNear) {
+  EXPECT_NE(parse_command_line({"--initialservers", "3"}).text.find("--initial-servers"), std::string::npos);
+  const CommandLine far = parse_command_line({"--nosuch", "3"});
+  EXPECT_EQ(far.exit_code, EX_USAGE);
+  EXPECT_NE(far.text.find("'--nosuch'"), std::string::npos) << far.text;
+  EXPECT_EQ(far.text.find("did you mean"), std::string::npos) << far.text;
+}
+
+TEST_F(ConfigTest, TokenFileThatCannotBeUsedIsAConfigurationError) {
+  const std::string empty = write("");
+  for (const std::string& path : {std::string("/no/such"), directory_, empty}) {
+    const CommandLine line = parse_command_line({"--token-file", path});
+    EXPECT_EQ(line.exit_code, EX_CONFIG);
+    EXPECT_NE(line.text.find("--token-file: '" + path + "'"), std::string::npos) << line.text;
   }
 }
 
@@ -116,7 +133,7 @@ TEST_F(ConfigTest, FileHasTheSameNamesAndAFlagBeatsIt) {
 
 TEST_F(ConfigTest, FileThatCannotBeUsedIsAConfigurationErrorThatNamesTheKey) {
   const std::vector<std::pair<std::string, std::string>> cases{
-      {"lisen = \"a:1\"\n", "lisen: no such key; the nearest is 'listen'"},
+      {"lisen = \"a:1\"\n", "lisen: no such key; did you mean 'listen'?"},
       {"memory = \"many\"\n", "memory: size 'many'"},
       {"memory = 1.5\n", "write a string, a whole number"},
       {"[server]\nmemory = 1\n", "server: no such key"},

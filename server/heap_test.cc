@@ -276,6 +276,19 @@ TEST(Arena, ExtentsFollowMemoryPerPartition) {
   EXPECT_GE(make_arena(256 << 20, 4096)->stride(), 4 * kChunkBytes);
 }
 
+TEST(Arena, SaysNothingOfPagesBeforeItIsDivided) {
+  const auto arena = Arena::create(64 << 20, PagePolicy::kAuto);
+  ASSERT_TRUE(arena);
+  EXPECT_NE((*arena)->pages().find("number of partitions"), std::string::npos) << (*arena)->pages();
+}
+
+TEST(Arena, MoreMemoryThanThereIsIsRefusedWithBothNumbers) {
+  const auto arena = Arena::create(uint64_t{1} << 40, PagePolicy::kAuto);
+  if (arena || arena.error().code() != StatusCode::kResourceExhausted) GTEST_SKIP() << "a machine of another size";
+  EXPECT_NE(arena.error().message().find("wanted 1048576 MiB of memory, but "), std::string::npos);
+  EXPECT_NE(arena.error().message().find(" MiB: lower --memory"), std::string::npos) << arena.error().message();
+}
+
 TEST(Arena, SaysWhatPagesItGot) {
   EXPECT_EQ(make_arena(4 << 20, 1)->pages().substr(0, 6), "4 KiB:");
   auto arena = make_arena(64 << 20, 1);

@@ -181,8 +181,9 @@ int main(int argc, char** argv) {
   skua::reserve_standard_descriptors();
   const skua::CommandLine line = skua::parse_command_line(std::vector<std::string>(argv + 1, argv + argc));
   if (!line.run) {
-    (line.exit_code == 0 ? std::cout : std::cerr) << line.text;
-    return line.exit_code;
+    std::ostream& out = line.exit_code == 0 ? std::cout : std::cerr;
+    out << line.text << std::flush;
+    return out ? line.exit_code : EX_CANTCREAT;
   }
   set_up_log(line.config.log_level);
   return run(line.config);

@@ -1,8 +1,10 @@
 #include "server/node.h"
 
+#include <netdb.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cctype>
 #include <condition_variable>
 #include <mutex>
 #include <utility>
@@ -55,6 +57,31 @@ Result<void> check_name(const std::string& name) {
   return refuse("--name '" + name + "': use up to 255 printable ASCII characters without spaces");
 }
 
+// What it says is told to others as it is.
+Result<void> check_advertised(const std::string& host) {
+  if (std::count(host.begin(), host.end(), ':') == 1) {
+    return refuse("--advertise takes a host without a port, not '" + host + "'; the port is that of --listen");
+  }
+  const bool usable = std::all_of(host.begin(), host.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' || c == ':' || c == '%';
+  });
+  if (!usable) return refuse("--advertise '" + host + "' is no host's name or address; IPv6 goes without brackets");
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(host.c_str(), nullptr, nullptr, &found); error != 0) {
+    log_warning("--advertise " + host + ": the name does not resolve here (" + ::gai_strerror(error) +
+                "); clients that cannot resolve it will not reach this server");
+  } else {
+    ::freeaddrinfo(found);
+  }
+  return {};
+}
+
+bool joins_itself(const NodeOptions& options) {
+  if (options.listen.port == 0 || options.join->port != options.listen.port) return false;
+  return options.join->host == options.listen.host || options.join->host == options.advertise ||
+         (options.listen.is_wildcard() && options.join->is_loopback());
+}
+
 }  // namespace
 
 struct Node::Impl {
@@ -87,7 +114,6 @@ struct Node::Impl {
   std::string name;
   NetAddress advertised;
   std::vector<NodeEndpoint> endpoints;
-  std::string pages;
   std::unique_ptr<DataDirectory> data_directory;
 
   AsioExecutor executor;
@@ -119,12 +145,13 @@ Result<void> Node::Impl::check_options() {
     }
     options.advertise = options.listen.host;
   }
-  const auto colons = std::count(options.advertise.begin(), options.advertise.end(), ':');
-  if (colons == 1) {
-    return refuse("--advertise " + options.advertise + ": give a host without a port; the port is that of --listen");
-  }
+  SKUA_RETURN_IF_ERROR(check_advertised(options.advertise));
   if (NetAddress{options.advertise, 0}.is_wildcard()) {
     return refuse("--advertise " + options.advertise + ": give a name or address that others can connect to");
+  }
+  if (options.join && joins_itself(options)) {
+    return refuse("--join " + options.join->to_string() + " is this server's own address; give its coordinator's, or " +
+                  "leave --join out for the first server of a cluster");
   }
   if (options.join && !options.join->is_loopback() && NetAddress{options.advertise, 0}.is_loopback()) {
     log_warning("advertises " + options.advertise + " to the cluster of " + options.join->to_string() +
@@ -167,7 +194,7 @@ Result<void> Node::Impl::open_data_directory() {
                   "', which had joined a cluster; give --join with its coordinator, or choose another --data-dir");
   }
   name = identity->name;
-  log_info("keys and values live in memory: this server starts without those of its earlier life");
+  log_warning("keys and values live in memory: this server starts empty");
   return {};
 }
 
@@ -177,6 +204,8 @@ Result<void> Node::Impl::add_transport(const std::string& transport) {
     target = make_shm_target(ShmTargetOptions{}, store->arena());
   } else {
     TcpTargetOptions tcp;
+    tcp.listener_name = options.data_listen ? "--data-listen: the tcp data listener"
+                                            : "the tcp data listener, on the host of --listen,";
     tcp.listen = options.data_listen.value_or(NetAddress{options.listen.host, 0});
     tcp.advertise_host = options.advertise;
     target = make_tcp_target(tcp, store->arena());
@@ -193,9 +222,6 @@ Result<void> Node::Impl::open_memory_and_data_plane() {
   if (!created) return Error(created.error());
   store = std::move(*created);
   for (const std::string& transport : options.transports) SKUA_RETURN_IF_ERROR(add_transport(transport));
-  control::ServerStats statistics;
-  store->statistics(statistics);
-  pages = statistics.pages();
   return {};
 }
 
@@ -317,7 +343,13 @@ void Node::drain(std::function<void()> done) {
 std::string Node::control_address() const { return impl_->advertised.to_string(); }
 const std::vector<NodeEndpoint>& Node::endpoints() const { return impl_->endpoints; }
 const std::string& Node::name() const { return impl_->name; }
-std::string Node::pages() const { return impl_->pages; }
+std::string Node::pages() const {
+  return impl_->on_control_thread<std::string>([this] {
+    control::ServerStats statistics;
+    impl_->store->statistics(statistics);
+    return statistics.pages();
+  });
+}
 uint32_t Node::server_id() const {
   return impl_->on_control_thread<uint32_t>([this] { return impl_->core->server_id(); });
 }

@@ -5,11 +5,14 @@
 
 #include "common/base/check.h"
 #include "common/base/hooks.h"
+#include "common/base/log.h"
+#include "common/base/units.h"
 
 namespace skua {
 namespace {
 
 constexpr int kLatePart = 4;    // of a lease: a check that is later than this says that the server itself stood still
+constexpr size_t kNameBytes = 64;  // of a client's name that are kept
 constexpr int kLagLeases = 10;  // a session that keeps its lease but reports no epoch for so long is given up as well
 
 std::string hex(uint64_t value) {
@@ -21,6 +24,12 @@ std::string hex(uint64_t value) {
 Error stale(uint64_t id) {
   return fail(StatusCode::kStaleEpoch, "session " + hex(id) + " is not known here: it was given up or closed, or the " +
                                            "server restarted; open another");
+}
+
+std::string printable_name(const std::string& name) {
+  std::string text = name.substr(0, kNameBytes);
+  std::replace_if(text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
 }
 
 bool same_secret(const std::string& a, const std::string& b) {  // in time that does not depend on where they differ
@@ -88,6 +97,7 @@ Result<control::SessionOpened> SessionTable::open(const control::OpenSession& re
   session->secret = new_secret();
   session->data_secret = new_secret();
   session->read_only = request.access() == control::ACCESS_READ_ONLY;
+  session->client_name = printable_name(request.client_name());
   session->push = std::move(push);
   session->reported = moment.reclaim_epoch;
   renew(*session);
@@ -228,7 +238,7 @@ void SessionTable::fence_confirmed(SessionId id) {
   SKUA_CHECK(it != sessions_.end(), "a session stays until its fence is confirmed");
   Session& session = *it->second;
   if (--session.fences_left > 0) return;
-  ++fenced_;
+  if (!session.fence_waits.empty()) ++fenced_;
   if (session.ending) return forget(id);
   session.data_secret = new_secret();
   if (SKUA_PLANTED_BUG("control-secret-changes")) session.secret = session.data_secret;
@@ -333,6 +343,12 @@ void SessionTable::check_leases() {
   for (Session* session : lost) {
     SKUA_PROBE("server.session-expired");
     ++expired_;
+    if (const auto more = expired_limit_.admit(now)) {
+      const bool silent = now >= session->deadline;
+      log_info("session " + hex(static_cast<uint64_t>(session->id)) + " of client '" + session->client_name +
+               "' is given up: " + (silent ? "it was silent" : "it held its reclaim epoch back") +
+               " for too long (lease " + format_duration(options_.lease) + ")" + *more);
+    }
     end(*session);
   }
 }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "common/base/executor.h"
+#include "common/base/log_limit.h"
 #include "common/base/random.h"
 #include "common/transport/target.h"
 #include "server/partition.h"
@@ -74,7 +75,7 @@ class SessionTable {
 
   size_t size() const { return sessions_.size(); }
   size_t writers() const { return writers_; }
-  uint64_t fenced() const { return fenced_; }
+  uint64_t fenced() const { return fenced_; }    // as their clients asked, not those of an end
   uint64_t expired() const { return expired_; }
 
  private:
@@ -87,6 +88,7 @@ class SessionTable {
     SessionId id{};
     std::string secret;       // of the control plane; the same for the session's life
     std::string data_secret;  // of the data connection; another after each fence
+    std::string client_name;  // printable
     bool read_only = false;
     bool detached = false;
     bool ending = false;
@@ -128,6 +130,7 @@ class SessionTable {
   size_t writers_ = 0;
   uint64_t fenced_ = 0;
   uint64_t expired_ = 0;
+  LogLimit expired_limit_;
   bool armed_ = false;
   Executor::TimerId timer_ = 0;
   Nanoseconds check_due_ = 0;

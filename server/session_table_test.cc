@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "common/base/log.h"
 #include "server/store_testing.h"
 
 namespace skua {
@@ -111,6 +112,39 @@ TEST(Sessions, OneThatReportsNoEpochIsGivenUpThoughItKeepsItsLease) {
     }
   }
   EXPECT_EQ(world.stats().sessions(), 1U);
+}
+
+std::vector<std::string>& log_lines() {
+  static std::vector<std::string> lines;
+  return lines;
+}
+
+TEST(Sessions, ExpiryIsLoggedWithTheClientsNameAndNotWithoutEnd) {
+  log_lines().clear();
+  set_log_sink([](LogLevel, std::string_view text) { log_lines().emplace_back(text); });
+  set_log_level(LogLevel::kInfo);
+  World world(small_options());
+  control::OpenSession request;
+  request.set_client_name("loader\n\x01");
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(world.store->open_session(request, [](const control::EpochAdvance&) {}));
+  world.executor.advance(kSecond);
+  for (int i = 0; i < 60; ++i) world.executor.advance(kSecond);
+  set_log_level(LogLevel::kWarning);
+  set_log_sink(nullptr);
+
+  EXPECT_EQ(world.stats().sessions_expired(), 50U);
+  EXPECT_EQ(world.stats().sessions_fenced(), 0U);
+  ASSERT_EQ(log_lines().size(), 10U);
+  EXPECT_NE(log_lines()[0].find("client 'loader?\?' is given up: it was silent"), std::string::npos) << log_lines()[0];
+}
+
+TEST(Sessions, OrderlyCloseIsNotCountedAsAFence) {
+  World world(small_options());
+  DirectClient client(world);
+  world.store->close_session(SessionId{client.id});
+  world.executor.run();
+  EXPECT_EQ(world.stats().sessions(), 0U);
+  EXPECT_EQ(world.stats().sessions_fenced(), 0U);
 }
 
 TEST(Sessions, StallOfTheServerItselfExpiresNobody) {

@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <sstream>
 
 #include "client/cli/escape.h"
 #include "client/cli/exit_code.h"
 #include "common/base/net_address.h"
+#include "common/base/token_file.h"
 #include "common/base/units.h"
 
 namespace skua::cli {
@@ -25,6 +24,12 @@ constexpr const char* kFooter =
     "cannot be read; 69 unavailable; 70 internal; 71 system resources; 73 a file cannot be written; 75 try again\n"
     "(a change may have happened, or the store is full); 76 another protocol version; 77 not permitted;\n"
     "78 configuration.";
+
+constexpr const char* kFileFooter =
+    "FILE holds a key a line, with its value and the milliseconds that it has left to live, if it expires.\n"
+    "tsv: KEY<tab>VALUE or KEY<tab>VALUE<tab>MILLISECONDS; \\t \\n \\r \\\\ \\xHH stand for bytes.\n"
+    "jsonl: {\"key\":\"...\",\"value\":\"...\",\"ttl_ms\":1000}; bytes that are no UTF-8 stand in key_base64 and\n"
+    "value_base64. Order is not kept; keys that change meanwhile appear with one of their values.";
 
 // Texts as they were written, before they are checked.
 struct Raw {
@@ -67,7 +72,10 @@ class Parser {
       if (!asked && app_.get_subcommands().empty() && !app_.remaining().empty()) {
         return failed(kExitUsage, "no command or option '" + app_.remaining().front() + "'; see skua --help");
       }
-      return Finished{asked ? kExitDone : kExitUsage, out.str()};
+      if (asked) return Finished{kExitDone, out.str()};
+      std::string why = out.str();
+      while (why.ends_with('\n')) why.pop_back();
+      return failed(kExitUsage, why);
     }
     if (auto failure = check()) return *std::move(failure);
     return arguments_;
@@ -98,6 +106,7 @@ class Parser {
         ->type_name("PATH")->envname("SKUA_TOKEN_FILE");
     app_.add_option("--timeout", raw_.timeout, "for the connection, and for each operation")
         ->type_name("DURATION")->capture_default_str();
+    app_.add_flag("--read-only", arguments_.read_only, "ask for sessions that cannot change anything");
     app_.add_flag("--json", arguments_.json, "print JSON");
     app_.add_flag("--key-hex", raw_.key_hex, "KEY is hexadecimal");
     app_.add_flag("-e,--escapes", raw_.escapes, "KEY and VALUE hold escapes")->excludes("--key-hex");
@@ -133,6 +142,7 @@ class Parser {
       sub->add_option("FILE", arguments_.file, "one key a line")->required();
       sub->add_option("--format", raw_.format, "tsv, or jsonl for JSON lines")
           ->check(CLI::IsMember({"tsv", "jsonl"}))->type_name("NAME")->capture_default_str();
+      sub->footer(kFileFooter);
       auto* on = sub->add_flag("--progress", raw_.progress, "show a bar even if standard error is no terminal");
       sub->add_flag("--no-progress", raw_.no_progress, "show none")->excludes(on);
     }
@@ -172,11 +182,9 @@ class Parser {
     if (*timeout < kMillisecond) return failed(kExitUsage, "--timeout '" + raw_.timeout + "': at least 1ms");
     arguments_.timeout = *timeout;
     if (raw_.token_file.empty()) return std::nullopt;
-    std::ifstream file(raw_.token_file, std::ios::binary);
-    arguments_.token.assign(std::istreambuf_iterator<char>(file), {});
-    if (!file) return failed(kExitConfiguration, "--token-file: cannot read '" + raw_.token_file + "'");
-    while (arguments_.token.ends_with('\n') || arguments_.token.ends_with('\r')) arguments_.token.pop_back();
-    if (arguments_.token.empty()) return failed(kExitConfiguration, "--token-file: '" + raw_.token_file + "' is empty");
+    auto token = read_token_file(raw_.token_file);
+    if (!token) return failed(kExitConfiguration, "--token-file: " + token.error().message());
+    arguments_.token = *std::move(token);
     return std::nullopt;
   }
 

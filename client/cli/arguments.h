@@ -22,6 +22,7 @@ struct Arguments {
   std::string transport = "auto";
   std::string token;
   Nanoseconds timeout = 5 * kSecond;
+  bool read_only = false;
   bool json = false;
   // For some of them.
   std::string key;                   // as bytes, --key-hex and --escapes applied

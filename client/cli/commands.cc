@@ -229,7 +229,7 @@ int run_on_session(const Arguments& arguments, const Clock& clock, Client& clien
 }  // namespace
 
 int report(const Arguments& arguments, int exit_code, std::string_view message) {
-  std::fprintf(stderr, "skua: %.*s\n", static_cast<int>(message.size()), message.data());
+  std::fprintf(stderr, "skua: %s\n", printable(message).c_str());
   if (arguments.json) {
     print("{\"error\":{\"exit_code\":" + std::to_string(exit_code) + ",\"message\":" + quoted(message) + "}}\n");
   }
@@ -240,16 +240,25 @@ int report(const Arguments& arguments, const Status& status) {
   return report(arguments, exit_code_of(status.code()), status.to_string());
 }
 
+int end_output(int exit_code) {
+  // A large piece is written at once and fails there, a small one when it is flushed.
+  const bool unwritten = std::ferror(stdout) != 0;
+  if (std::fflush(stdout) == 0 && !unwritten) return exit_code;
+  std::fprintf(stderr, "skua: cannot write to standard output\n");
+  return kExitCannotCreate;
+}
+
 int run_command(const Arguments& arguments, const Clock& clock) {
   if (arguments.command == Command::kCompletion) {
     print(completion_script(arguments.shell));
-    return kExitDone;
+    return end_output(kExitDone);
   }
   ClientOptions options;
   options.seeds = arguments.seeds;
   options.transport = arguments.transport;
   options.token = arguments.token;
   options.name = "skua";
+  options.read_only = arguments.read_only;
   options.connect_timeout = arguments.timeout;
   options.operation_timeout = arguments.timeout;
   const auto client = Client::connect(std::move(options));
@@ -261,12 +270,7 @@ int run_command(const Arguments& arguments, const Clock& clock) {
     case Command::kPing: exit_code = run_ping(arguments, **client); break;
     default: exit_code = run_on_session(arguments, clock, **client); break;
   }
-  // A large piece is written at once and fails there, a small one when it is flushed.
-  const bool unwritten = std::ferror(stdout) != 0;
-  if (std::fflush(stdout) != 0 || unwritten) {
-    return report(arguments, kExitCannotCreate, "cannot write to standard output");
-  }
-  return exit_code;
+  return end_output(exit_code);
 }
 
 }  // namespace skua::cli

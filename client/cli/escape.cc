@@ -68,15 +68,17 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-std::string escape(std::string_view bytes) {
+namespace {
+
+std::string escape_except(std::string_view kept, std::string_view bytes) {
   std::string out;
   out.reserve(bytes.size() + bytes.size() / 8);
   size_t plain = 0;  // start of what goes out as it is
   for (size_t at = 0; at < bytes.size();) {
     const unsigned c = byte_at(bytes, at);
-    const bool ascii = c >= 0x20 && c < 0x7f;
+    const bool ascii = c >= 0x20 && c < 0x7f && c != '\\';
     const size_t length = ascii || c < 0x80 ? 1 : utf8_character_bytes(bytes.substr(at, 4));
-    if ((ascii && c != '\\') || length > 1) {
+    if (ascii || length > 1 || kept.find(bytes[at]) != std::string_view::npos) {
       at += length;
       continue;
     }
@@ -88,6 +90,12 @@ std::string escape(std::string_view bytes) {
   }
   return out.append(bytes, plain);
 }
+
+}  // namespace
+
+std::string escape(std::string_view bytes) { return escape_except("", bytes); }
+
+std::string printable(std::string_view bytes) { return escape_except("\n\\", bytes); }
 
 Result<std::string> unescape(std::string_view text) {
   std::string out;

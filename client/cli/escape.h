@@ -16,6 +16,8 @@ bool is_utf8(std::string_view text);
 // Tab, newline, carriage return and backslash become \t \n \r \\; other control characters and bytes that are not
 // UTF-8 become \xHH. Everything else stays readable.
 std::string escape(std::string_view bytes);
+// For messages: newlines and backslashes stay as well.
+std::string printable(std::string_view bytes);
 Result<std::string> unescape(std::string_view text);
 
 std::string base64_encode(std::string_view bytes);

@@ -27,6 +27,11 @@ TEST(Escape, NeverHoldsATabOrANewline) {
   EXPECT_TRUE(is_utf8(escape(every_byte())));
 }
 
+TEST(Printable, KeepsTextAndShowsControlCharacters) {
+  const std::string_view bytes("a\0\x1b[m\\x\n\xff\xc3\xbc", 11);
+  EXPECT_EQ(printable(bytes), "a\\x00\\x1b[m\\x\n\\xff\xc3\xbc");
+}
+
 TEST(Unescape, GivesBackAnyBytes) {
   EXPECT_EQ(unescape(escape(every_byte())).value(), every_byte());
   Random random(7);

@@ -16,7 +16,8 @@ constexpr size_t kReadBytes = size_t{1} << 18;
 std::string reason() { return std::generic_category().message(errno); }
 
 Error cannot_read(const std::string& path) {
-  return fail(StatusCode::kConfiguration, "cannot read '" + path + "': " + reason());
+  return fail(StatusCode::kConfiguration,
+              "cannot read " + (path == "-" ? "standard input" : "'" + path + "'") + ": " + reason());
 }
 
 }  // namespace

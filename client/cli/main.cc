@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   const auto parsed = skua::cli::parse_arguments(words);
   if (const auto* finished = std::get_if<skua::cli::Finished>(&parsed)) {
     std::fputs(finished->text.c_str(), finished->exit_code == 0 ? stdout : stderr);
-    return finished->exit_code;
+    return skua::cli::end_output(finished->exit_code);
   }
   return skua::cli::run_command(std::get<skua::cli::Arguments>(parsed), skua::system_clock());
 }

@@ -33,6 +33,7 @@ uint64_t file_bytes(std::FILE* file) {
 
 struct Failure {
   int exit_code = 0;
+  uint64_t line = 0;
   std::string message;
 };
 
@@ -49,12 +50,12 @@ class Loader {
       const auto line = lines_.next();
       if (!line) {
         const bool malformed = line.error().code() == StatusCode::kInvalidArgument;
-        return stop({malformed ? kExitData : kExitNoInput, place(lines_.line()) + line.error().message()});
+        return stop({malformed ? kExitData : kExitNoInput, lines_.line(), line.error().message()});
       }
       if (!line->has_value()) return flush();
       if ((*line)->empty()) continue;
       auto record = parse_record(arguments_.format, **line);
-      if (!record) return stop({kExitData, place(lines_.line()) + record.error().message()});
+      if (!record) return stop({kExitData, lines_.line(), record.error().message()});
       if (auto failure = add(*std::move(record))) return failure;
     }
   }
@@ -93,7 +94,7 @@ class Loader {
         ++stored_;
       } else if (!failure) {
         const Status& status = items[i].result.error();
-        failure = Failure{exit_code_of(status.code()), place(batch_[i].line) + status.to_string()};
+        failure = Failure{exit_code_of(status.code()), batch_[i].line, status.to_string()};
       }
     }
     batch_.clear();
@@ -106,10 +107,6 @@ class Loader {
   std::optional<Failure> stop(Failure failure) {
     auto earlier = flush();
     return earlier ? std::move(earlier) : std::optional(std::move(failure));
-  }
-
-  std::string place(uint64_t line) const {
-    return (arguments_.file == "-" ? "standard input" : arguments_.file) + ":" + std::to_string(line) + ": ";
   }
 
   const Arguments& arguments_;
@@ -156,8 +153,11 @@ int run_load(const Arguments& arguments, const Clock& clock, Session& session) {
   progress.update(lines.bytes_read(), loader.stored());
   progress.clear();
   if (failure) {
+    const std::string line = std::to_string(failure->line);
     return report(arguments, failure->exit_code,
-                  failure->message + " (" + std::to_string(loader.stored()) + " keys are stored)");
+                  (arguments.file == "-" ? "standard input" : arguments.file) + ":" + line + ": " + failure->message +
+                      " (" + std::to_string(loader.stored()) + " keys are stored, all before line " + line +
+                      "; resume from that line)");
   }
   print_summary(arguments, "loaded", stdout, progress);
   return kExitDone;
@@ -173,8 +173,9 @@ int run_dump(const Arguments& arguments, const Clock& clock, Client& client, Ses
   uint64_t bytes = 0;
   Result<void> written;
   const auto scanned = session.scan([&](const ScanItem& item) {
+    const size_t before = buffer.size();
     append_record(buffer, arguments.format, item.key, item.value, item.ttl_left_ms);
-    bytes += item.key.size() + item.value.size();
+    bytes += buffer.size() - before;
     ++keys;
     progress.update(bytes, keys);
     if (buffer.size() < kWriteBytes) return true;

@@ -25,6 +25,9 @@ bool NetAddress::is_loopback() const {
 Result<NetAddress> parse_net_address(std::string_view text) {
   std::string_view host;
   std::string_view port;
+  if (text.find("://") != std::string_view::npos) {
+    return refuse(text, "write host:port, without a scheme, as in 127.0.0.1:7400");
+  }
   if (!text.empty() && text.front() == '[') {
     const size_t close = text.find(']');
     if (close == std::string_view::npos) return refuse(text, "'[' without ']'; write [::1]:7400");
@@ -36,7 +39,12 @@ Result<NetAddress> parse_net_address(std::string_view text) {
     if (colon == std::string_view::npos) return refuse(text, "no port; write host:7400");
     host = text.substr(0, colon);
     port = text.substr(colon + 1);
-    if (host.find(':') != std::string_view::npos) {
+    const size_t first = host.find(':');
+    const bool dotted = first != std::string_view::npos && host.substr(0, first).find('.') != std::string_view::npos;
+    if (dotted && host.find(':', first + 1) == std::string_view::npos) {
+      return refuse(text, "more than one port; write host:port, as in 127.0.0.1:7400");
+    }
+    if (first != std::string_view::npos) {
       return refuse(text, "an IPv6 address needs brackets; write [::1]:7400");
     }
   }

@@ -34,6 +34,8 @@ TEST(ParseNetAddress, RefusesWithTheTextAndTheRemedy) {
   } cases[] = {
       {"localhost", "no port; write host:7400"},
       {"", "no port"},
+      {"http://127.0.0.1:7400", "without a scheme"},
+      {"127.0.0.1:7400:7401", "more than one port"},
       {"::1", "needs brackets; write [::1]:7400"},
       {"fe80::1%eth0", "needs brackets"},
       {"::1:7400", "needs brackets"},

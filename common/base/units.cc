@@ -11,7 +11,8 @@
 namespace skua {
 namespace {
 
-constexpr std::string_view kSizeRemedy = "write a number and a unit, such as 4096, 64KiB, 256MiB or 1GiB";
+constexpr std::string_view kSizeRemedy =
+    "write a number and B, KiB, MiB, GiB or TiB, such as 4096, 64KiB, 256MiB or 1GiB";
 constexpr std::string_view kDurationRemedy = "write a number and a unit, such as 250us, 500ms, 2s or 1m";
 
 Error refuse(std::string_view what, std::string_view text, std::string_view remedy) {
@@ -100,6 +101,12 @@ std::string format_duration(Nanoseconds duration) {
     return shortest(value / static_cast<double>(kMicrosecond), "us");
   }
   return shortest(value, "ns");
+}
+
+std::string hex_text(uint64_t number) {
+  std::array<char, 24> text{};
+  std::snprintf(text.data(), text.size(), "0x%llx", static_cast<unsigned long long>(number));
+  return text.data();
 }
 
 }  // namespace skua

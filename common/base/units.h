@@ -19,4 +19,6 @@ Result<Nanoseconds> parse_duration(std::string_view text);
 std::string format_size(uint64_t bytes);             // "1 GiB", "1.5 MiB", "17 B"
 std::string format_duration(Nanoseconds duration);   // "2 s", "1.5 ms"
 
+std::string hex_text(uint64_t number);  // "0x2a"
+
 }  // namespace skua

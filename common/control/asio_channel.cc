@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/log.h"
+#include "common/base/log_limit.h"
 #include "common/base/units.h"
 #include "common/control/asio_connection.h"
 #include "common/control/asio_core.h"
@@ -196,15 +197,22 @@ class AcceptOperation final : public internal::AsioOperation, public std::enable
     auto connection = std::make_shared<AsioConnection>(core_, std::move(socket), limits);
     ++connections_;
     ChannelEvents events = accept_(std::make_shared<AsioChannel>(core, connection));
-    events.on_closed = [name = options_.name, told = std::move(events.on_closed)](const Status& reason) {
-      log_info(name + ": connection closed: " + reason.message());
+    events.on_closed = [self = shared_from_this(), told = std::move(events.on_closed)](const Status& reason) {
+      self->log_closed(reason);
       if (told) told(reason);
     };
     connection->start(std::move(events), [self = shared_from_this()] { --self->connections_; });
   }
 
+  void log_closed(const Status& reason) {
+    const std::string line = options_.name + ": connection closed: " + reason.message();
+    if (reason.message().ends_with(internal::kClosedByPeer)) return log_debug(line);
+    if (const auto more = closed_limit_.admit(system_clock().now())) log_info(line + *more);
+  }
+
   AsioCore& core_;
   const std::weak_ptr<AsioCore> weak_core_;
+  LogLimit closed_limit_;
   std::optional<tcp::acceptor> acceptor_;
   std::optional<boost::asio::steady_timer> retry_;
   const ListenOptions options_;

@@ -73,7 +73,7 @@ void AsioConnection::on_read(const error_code& error, size_t bytes) {
     return;
   }
   if (error) {
-    std::string why = error == boost::asio::error::eof ? "closed by the peer" : error.message();
+    std::string why = error == boost::asio::error::eof ? std::string(kClosedByPeer) : error.message();
     if (decoder_.pending_bytes() > 0) why += " in the middle of a frame";
     break_off(Status(StatusCode::kPeerLost, std::move(why)));
     return;

@@ -14,6 +14,8 @@
 
 namespace skua::internal {
 
+inline constexpr std::string_view kClosedByPeer = "closed by the peer";  // the end of an orderly one
+
 struct ConnectionLimits {
   size_t max_queued_bytes = size_t{64} << 20;
   size_t max_first_frame_bytes = kMaxFrameBytes;

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "common/base/units.h"
 #include "proto/version.h"
 
 namespace skua {
@@ -59,8 +60,8 @@ Result<std::optional<control::Envelope>> FrameDecoder::next() {
   const char* frame = buffer_.data() + consumed_;
   const size_t bytes = pending_bytes();
   if (bytes >= 4 && read_u32(frame) != proto::kControlMagic) {
-    return refuse("frame begins with " + std::to_string(read_u32(frame)) + ", not with the control plane's magic " +
-                  std::to_string(proto::kControlMagic) + "; the peer speaks another protocol");
+    return refuse("frame begins with " + hex_text(read_u32(frame)) + ", not with the control plane's magic " +
+                  hex_text(proto::kControlMagic) + "; the peer speaks another protocol");
   }
   if (bytes < kFrameHeaderBytes) return std::nullopt;
   const uint32_t length = read_u32(frame + 4);

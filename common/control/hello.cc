@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdio>
 
+#include "common/base/units.h"
 #include "proto/version.h"
 
 namespace skua {
@@ -50,8 +51,8 @@ control::Hello make_hello(const HelloTerms& terms) {
 
 Result<void> check_hello(const control::Hello& hello, const HelloTerms& own) {
   if (hello.magic() != proto::kControlMagic) {
-    return fail(StatusCode::kIncompatible, "hello with magic " + std::to_string(hello.magic()) + " instead of " +
-                                               std::to_string(proto::kControlMagic));
+    return fail(StatusCode::kIncompatible, "hello with magic " + hex_text(hello.magic()) + " instead of " +
+                                               hex_text(proto::kControlMagic));
   }
   SKUA_RETURN_IF_ERROR(check_versions(hello.control_version(), hello.layout_version()));
   if (!own.token.empty() && !equal_in_constant_time(hello.token(), own.token)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/base/units.h"
 #include "proto/version.h"
 
 namespace skua {
@@ -23,7 +24,9 @@ Result<DataHello> make_hello(const ConnectTarget& target) {
 
 Result<void> check_hello_prefix(const DataHello& prefix) {
   if (prefix.magic != proto::kDataMagic) {
-    return fail(StatusCode::kIncompatible, "this is a data port of Skua; what came does not begin with its magic");
+    return fail(StatusCode::kIncompatible, "this is a data port of Skua; what came begins with " +
+                                               hex_text(prefix.magic) + " and not with its magic, " +
+                                               hex_text(proto::kDataMagic));
   }
   if (prefix.version != proto::kDataVersion) {
     return fail(StatusCode::kIncompatible, "client speaks data version " + std::to_string(prefix.version) +

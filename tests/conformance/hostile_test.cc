@@ -281,7 +281,9 @@ TEST(TcpListener, AddressThatIsNotThisHostsIsNamed) {
   options.listen = {"192.0.2.1", 0};
   const auto target = make_tcp_target(options, arena.info());
   ASSERT_FALSE(target);
-  EXPECT_NE(target.error().message().find("EADDRNOTAVAIL"), std::string::npos) << target.error().to_string();
+  for (const char* part : {"EADDRNOTAVAIL", "errno 99", "an address of this host", "--data-listen"}) {
+    EXPECT_NE(target.error().message().find(part), std::string::npos) << target.error().to_string();
+  }
 }
 
 TEST(TcpListener, AdvertisedHostIsWhatTheEndpointSays) {

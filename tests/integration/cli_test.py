@@ -10,8 +10,10 @@ import os
 import random
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from skua_cluster import Cluster, run_skua
@@ -49,6 +51,41 @@ class CliTest(CliCase):
                 with open("/dev/full", "wb") as full:
                     self.assertEqual(self.cluster.skua("get", "big", stdout=full).returncode, 73)
         self.skua("rm", "big")
+        with open("/dev/full", "wb") as full:
+            for words in (("--help",), ("completion", "bash"), ("nodes",)):
+                self.assertEqual(self.cluster.skua(*words, stdout=full).returncode, 73, words)
+
+    def test_closed_standard_descriptors_end_in_an_error(self):
+        self.skua("put", "open", "v" * 5000)
+        for redirection, words, code, says in (
+            (">&-", ("get", "open"), 73, b"standard output"),
+            ("<&-", ("put", "z", "-"), 66, b"standard input"),
+            ("<&- >&- 2>&-", ("exists", "open"), 0, b""),
+        ):
+            with self.subTest(redirection):
+                command = [os.path.join(PROGRAMS, "skua"), "--cluster", self.cluster.address, *words]
+                shell = ["sh", "-c", f'"$0" "$@" {redirection}', *command]
+                result = subprocess.run(shell, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+                self.assertEqual(result.returncode, code, result.stderr)
+                self.assertIn(says, result.stderr)
+        self.skua("rm", "open")
+
+    def test_read_only_session_changes_nothing(self):
+        self.skua("put", "fixed", "v")
+        self.assertEqual(self.skua("get", "fixed", "--read-only").stdout, b"v")
+        self.skua("put", "fixed", "w", "--read-only", code=77)
+        self.assertEqual(self.skua("get", "fixed").stdout, b"v")
+        self.skua("rm", "fixed")
+
+    def test_bench_looks_at_its_report_file_first(self):
+        workload = self.cluster.path("workload")
+        with open(workload, "w", encoding="ascii") as file:
+            file.write("workload=site.ycsb.workloads.CoreWorkload\nrecordcount=10\noperationcount=10\n")
+        words = ("-load", "-P", workload, "--cluster", self.cluster.address, "-p", "exportfile=/nodir/x")
+        result = run_bench(*words)
+        self.assertEqual(result.returncode, 73, result.stderr)
+        self.assertIn(b"/nodir/x", result.stderr)
+        self.assertNotIn(b"user", self.skua("dump", "-").stdout, "nothing was loaded")
 
     def test_put_get_exists_rm(self):
         for transport in TRANSPORTS:
@@ -125,7 +162,10 @@ class CliTest(CliCase):
     def test_bad_line_is_named_and_earlier_ones_are_stored(self):
         result = self.skua("load", "-", stdin=b"one\t1\ntwo\t2\nthree\n", code=65)
         self.assertIn(b"standard input:3: no tab", result.stderr)
-        self.assertIn(b"2 keys are stored", result.stderr)
+        self.assertIn(b"2 keys are stored, all before line 3; resume from that line", result.stderr)
+        result = self.skua("load", "-", stdin=b"k\tv\t1\0\n", code=65)
+        self.assertIn(b"'1\\x00'", result.stderr)
+        self.assertNotIn(b"\0", result.stderr)
         self.assertEqual(self.skua("get", "two").stdout, b"2")
         path = self.cluster.path("bad.jsonl")
         with open(path, "w", encoding="utf-8") as file:
@@ -169,10 +209,13 @@ class CliTest(CliCase):
     def test_usage_and_addresses(self):
         self.assertIn(b"--frobnicate", self.skua("get", "k", "--frobnicate", code=64).stderr)
         self.assertIn(b"fetch", self.skua("fetch", code=64).stderr)
+        self.assertTrue(self.skua("get", code=64).stderr.startswith(b"skua: "))
         self.skua("--help")
+        self.assertIn(b"MILLISECONDS", self.skua("dump", "--help").stdout)
         for shell in ("bash", "zsh", "fish"):
             self.assertIn(b"skua", self.skua("completion", shell).stdout)
-        for address in ("localhost", "::1", "fe80::1%eth0", "host:99999", "127.0.0.1:0"):
+        for address in ("localhost", "::1", "fe80::1%eth0", "host:99999", "127.0.0.1:0", "http://127.0.0.1:7400",
+                        "127.0.0.1:7400:7401"):
             result = run_skua(PROGRAMS, "ping", "--cluster", address)
             self.assertEqual(result.returncode, 78, result.stderr)
             self.assertIn(address.encode(), result.stderr)
@@ -191,6 +234,39 @@ class CliTest(CliCase):
             self.assertEqual(run_skua(PROGRAMS, "ping", "--cluster", both).returncode, 0)
         by_environment = run_skua(PROGRAMS, "ping", env={"SKUA_CLUSTER": self.cluster.servers[1].control})
         self.assertEqual(by_environment.returncode, 0, by_environment.stderr)
+
+
+class OneServerTest(unittest.TestCase):
+    def test_wrong_token_is_not_permitted_whoever_shows_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            right, wrong = os.path.join(folder, "right"), os.path.join(folder, "wrong")
+            for path in (right, wrong):
+                with open(path, "w", encoding="ascii") as file:
+                    file.write(path + "\n")
+            with Cluster(PROGRAMS, flags=("--memory", "256MiB", "--token-file", right)) as cluster:
+                self.assertEqual(cluster.skua("ping", "--token-file", right).returncode, 0)
+                self.assertEqual(cluster.skua("ping", "--token-file", wrong).returncode, 77)
+                self.assertEqual(cluster.skua("ping", "--token-file", folder).returncode, 78)
+                bench = ("-load", "-p", "recordcount=10", "-p", "workload=site.ycsb.workloads.CoreWorkload")
+                on = ("--cluster", cluster.address, "--token-file")
+                self.assertEqual(run_bench(*bench, *on, wrong).returncode, 77)
+                self.assertEqual(run_bench(*bench, *on, folder).returncode, 78)
+                done = run_bench(*bench, *on, right)
+                self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_transport_that_the_server_does_not_offer_is_an_error_at_once(self):
+        with Cluster(PROGRAMS, flags=("--memory", "256MiB", "--transports", "tcp")) as cluster:
+            begun = time.monotonic()
+            result = cluster.skua("get", "k", "--transport", "shm", "--timeout", "60s")
+            self.assertEqual(result.returncode, 69, result.stderr)
+            self.assertIn(b"not offered by the server", result.stderr)
+            self.assertLess(time.monotonic() - begun, 30)
+            self.assertEqual(cluster.skua("get", "k").returncode, 1)
+
+
+def run_bench(*words):
+    command = [os.path.join(PROGRAMS, "skua-bench"), *words]
+    return subprocess.run(command, capture_output=True, timeout=120, check=False)
 
 
 class TransferTest(CliCase):

@@ -23,6 +23,31 @@ namespace {
 using testing::ServerProcess;
 using testing::TemporaryDirectory;
 
+// To 127.0.0.1; receives for 20 s at most.
+int connected_to(uint16_t port) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const timeval limit{20, 0};
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  EXPECT_EQ(::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  return socket;
+}
+
+// What recv says after `bytes` were sent there.
+ssize_t answer_to(uint16_t port, const std::string& bytes) {
+  const int socket = connected_to(port);
+  ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  char byte = 0;
+  const ssize_t got = ::recv(socket, &byte, 1, 0);
+  const int error = errno;
+  ::close(socket);
+  errno = error;
+  return got;
+}
+
 class ServerTest : public ::testing::Test {
  protected:
   void SetUp() override { executor_.start(); }
@@ -240,6 +265,14 @@ TEST_F(ServerTest, MistakesHaveTheirExitCodes) {
   EXPECT_EQ(start("d", {"--config", "/no/such"})->wait_exit(), EX_CONFIG);
   EXPECT_EQ(start("e", {"--data-dir", "/proc/none"})->wait_exit(), EX_CONFIG);
   EXPECT_EQ(start("f", {"--transports", "pigeon"})->wait_exit(), EX_CONFIG);
+  const auto joins_itself = start("j", {"--listen", "127.0.0.1:7999", "--join", "127.0.0.1:7999"});
+  EXPECT_EQ(joins_itself->wait_exit(), EX_CONFIG);
+  EXPECT_NE(joins_itself->errors().find("this server's own address"), std::string::npos) << joins_itself->errors();
+  const auto elsewhere = start("k", {"--data-listen", "192.0.2.1:0"});
+  EXPECT_EQ(elsewhere->wait_exit(), EX_CONFIG);
+  EXPECT_NE(elsewhere->errors().find("--data-listen: the tcp data listener"), std::string::npos);
+  EXPECT_EQ(start("l", {"--advertise", "a host"})->wait_exit(), EX_CONFIG);
+  EXPECT_EQ(start("m", {"--token-file", "/no/such"})->wait_exit(), EX_CONFIG);
   EXPECT_EQ(start("h", {"--config", directory_.path()})->wait_exit(), EX_CONFIG) << "a directory is no file";
   const auto advertises_a_port = start("i", {"--advertise", "127.0.0.1:9"});
   EXPECT_EQ(advertises_a_port->wait_exit(), EX_CONFIG);
@@ -278,28 +311,49 @@ TEST_F(ServerTest, FirstStartThatFailedLeavesADirectoryThatTheNextOneCanUse) {
   EXPECT_EQ(map->partitions_of((*connection)->hello_reply().server_id()).size(), map->partitions());
 }
 
+TEST_F(ServerTest, RestartAndUnknownNameAreWarnedOf) {
+  {
+    const auto first = start("a", {});
+    ASSERT_TRUE(first->wait_ready()) << first->errors();
+    EXPECT_EQ(first->errors().find("starts empty"), std::string::npos) << first->errors();
+  }
+  const auto again = start("a", {"--advertise", "no-such-host.invalid"});
+  EXPECT_TRUE(again->wait_ready()) << again->errors();
+  EXPECT_TRUE(again->wait_error_text("starts empty")) << again->errors();
+  EXPECT_NE(again->errors().find("no-such-host.invalid: the name does not resolve"), std::string::npos);
+}
+
 TEST_F(ServerTest, HostileBytesAndOldVersionsAreRefusedAndTheServerLives) {
   const auto server = start("a", {});
   ASSERT_TRUE(server->wait_ready()) << server->errors();
   const std::string two_to_the_63("KTL1\0\0\0\0\0\0\0\x80", 12);
   for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\n\r\n"), two_to_the_63,
                                    std::string("KTL1\xff\xff\xff\xff"), std::string(1 << 16, '\xff')}) {
-    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(server->control_address().port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const timeval limit{20, 0};
-    ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    ASSERT_EQ(::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-    ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    char byte = 0;
-    const ssize_t got = ::recv(socket, &byte, 1, 0);
+    const ssize_t got = answer_to(server->control_address().port, bytes);
     EXPECT_TRUE(got == 0 || (got < 0 && errno == ECONNRESET)) << "the connection was not closed";
-    ::close(socket);
   }
   EXPECT_TRUE(server->wait_error_text("connection closed"));
   EXPECT_TRUE(connect(server->control_address()));
+}
+
+TEST_F(ServerTest, JunkIsLoggedInHexAndAnOrderlyEndIsNot) {
+  const auto server = start("a", {});
+  ASSERT_TRUE(server->wait_ready()) << server->errors();
+  {
+    const int socket = connected_to(server->control_address().port);
+    ::shutdown(socket, SHUT_WR);
+    char byte = 0;
+    EXPECT_EQ(::recv(socket, &byte, 1, 0), 0);
+    ::close(socket);
+  }
+  const auto data = parse_net_address(server->data_address("tcp"));
+  ASSERT_TRUE(data);
+  answer_to(data->port, "GET / HTTP/1.1\r\n\r\n");
+  EXPECT_TRUE(server->wait_error_text("data: 127.0.0.1:")) << server->errors();
+  answer_to(server->control_address().port, "GET / HTTP/1.1\r\n\r\n");
+  EXPECT_TRUE(server->wait_error_text("frame begins with 0x20544547")) << server->errors();
+  EXPECT_NE(server->errors().find("what came begins with 0x20544547"), std::string::npos) << server->errors();
+  EXPECT_EQ(server->errors().find("closed by the peer"), std::string::npos) << server->errors();
 }
 
 }  // namespace

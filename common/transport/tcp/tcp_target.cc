@@ -16,6 +16,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "common/base/log.h"
+#include "common/base/log_limit.h"
 #include "common/transport/descriptor.h"
 #include "common/transport/handshake.h"
 #include "common/transport/tcp/tcp.h"
@@ -57,8 +59,10 @@ class Registry {
   std::vector<std::shared_ptr<TcpConnection>> admit(SessionTicket ticket);
   std::vector<std::shared_ptr<TcpConnection>> remove(SessionId session);
   size_t connections() const { return count_.load(std::memory_order_relaxed); }
+  void log_refused(const tcp::socket& socket, const Status& why);
 
  private:
+  LogLimit limit_;
   std::mutex mutex_;
   TicketTable tickets_;
   std::unordered_map<uint64_t, std::vector<std::shared_ptr<TcpConnection>>> entered_;
@@ -159,6 +163,16 @@ std::vector<std::shared_ptr<TcpConnection>> Registry::remove(SessionId session) 
   return found == entered_.end() ? std::vector<std::shared_ptr<TcpConnection>>{} : found->second;
 }
 
+void Registry::log_refused(const tcp::socket& socket, const Status& why) {
+  if (!log_enabled(LogLevel::kInfo)) return;
+  const auto more = limit_.admit(system_clock().now());
+  if (!more) return;
+  error_code error;
+  const tcp::endpoint peer = socket.remote_endpoint(error);
+  const std::string from = error ? "a peer" : NetAddress{peer.address().to_string(), peer.port()}.to_string();
+  log_info("data: " + from + ": refused: " + why.message() + *more);
+}
+
 // Ends them all, then calls `done`, at once when there are none.
 void end_all(const std::vector<std::shared_ptr<TcpConnection>>& connections, std::function<void()> done) {
   if (connections.empty()) return done();
@@ -205,7 +219,10 @@ void TcpConnection::take_hello() {
   if (input_bytes_ < kHelloPrefixBytes) return read_more();
   DataHello hello{};
   std::memcpy(&hello, input_.get(), std::min(sizeof(hello), input_bytes_));
-  if (auto checked = check_hello_prefix(hello); !checked) return refuse(checked.error());
+  if (auto checked = check_hello_prefix(hello); !checked) {
+    registry_.log_refused(socket_, checked.error());
+    return refuse(checked.error());
+  }
   if (input_bytes_ < sizeof(hello)) return read_more();
   input_bytes_ -= sizeof(hello);
   std::memmove(input_.get(), input_.get() + sizeof(hello), input_bytes_);
@@ -369,12 +386,17 @@ TcpTarget::~TcpTarget() {
 }
 
 Error cannot_listen(const TcpTargetOptions& options, const error_code& error, const char* what) {
-  const std::string reason = error.category() == boost::system::system_category() ? errno_text(error.value())
+  const std::string numbered = " (errno " + std::to_string(error.value()) + ")";
+  const std::string reason = error.category() == boost::system::system_category() ? errno_text(error.value()) + numbered
                                                                                   : error.message();
+  std::string remedy = "choose an address of this host, or 0.0.0.0 for all of them, with --data-listen";
+  if (error == asio::error::address_in_use) {
+    remedy = "stop the process that holds the port, or choose another with --data-listen (port 0 takes a free one)";
+  } else if (error == asio::error::access_denied) {
+    remedy = "ports below 1024 need a privilege: choose a higher one with --data-listen";
+  }
   return fail(StatusCode::kConfiguration, options.listener_name + " cannot " + what + " " +
-                                              options.listen.to_string() + ": " + reason +
-                                              "; stop the process that holds the port, or choose another address or "
-                                              "port (port 0 takes a free one)");
+                                              options.listen.to_string() + ": " + reason + "; " + remedy);
 }
 
 Result<void> TcpTarget::listen() {
