@@ -48,6 +48,9 @@ Result<NetAddress> parse_net_address(std::string_view text) {
       return refuse(text, "an IPv6 address needs brackets; write [::1]:7400");
     }
   }
+  if (host.find_first_of("[]") != std::string_view::npos) {
+    return refuse(text, "a bracket within the host; write [::1]:7400");
+  }
   if (host.empty()) return refuse(text, "no host; write 127.0.0.1:7400, or 0.0.0.0:7400 to listen everywhere");
   unsigned value = 0;
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), value);

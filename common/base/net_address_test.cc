@@ -43,6 +43,8 @@ TEST(ParseNetAddress, RefusesWithTheTextAndTheRemedy) {
       {"[::1]7400", "no port"},
       {"[::1:7400", "without ']'"},
       {"[]:7400", "no host"},
+      {"[[x]:7400", "a bracket within the host"},
+      {"a]b:7400", "a bracket within the host"},
       {":7400", "no host"},
       {"localhost:", "port '' is not a number from 0 to 65535"},
       {"localhost:65536", "port '65536'"},

@@ -24,8 +24,10 @@ Result<std::shared_ptr<const PartitionMap>> PartitionMap::create(const control::
   std::set<std::string> names;
   for (const control::Server& server : map.servers()) {
     const auto place = static_cast<uint32_t>(result->servers_.size());
-    if (server.id() == 0 || !result->index_of_.emplace(server.id(), place).second) {
-      return refuse("server id " + std::to_string(server.id()) + " is zero or there twice");
+    if (server.id() == 0 || server.id() > proto::kMaxServerId ||
+        !result->index_of_.emplace(server.id(), place).second) {
+      return refuse("server id " + std::to_string(server.id()) + " is zero, above " +
+                    std::to_string(proto::kMaxServerId) + " or there twice");
     }
     if (!names.insert(server.name()).second) return refuse("two servers have the name '" + server.name() + "'");
     result->servers_.push_back({server.id(), server.name(), server.control_address(), server.instance(),

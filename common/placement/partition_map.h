@@ -27,7 +27,7 @@ class PartitionMap {
  public:
   // Checks what the other side sent. Error: kCorruption, naming what cannot be: partitions no power of two or more than
   // 65536, no or another number of assignments, a primary or backup that is no server of the map or named twice, two
-  // servers with one id or name, id 0.
+  // servers with one id or name, an id of 0 or above proto::kMaxServerId.
   static Result<std::shared_ptr<const PartitionMap>> create(const control::ClusterMap& map);
 
   uint64_t cluster_id() const { return cluster_id_; }

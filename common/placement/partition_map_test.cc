@@ -61,6 +61,8 @@ TEST(PartitionMap, WhatCannotBeIsRefused) {
       {"server 1 twice", [](auto& map) { map.mutable_assignments(2)->add_backups(1); }},
       {"server id 1", [](auto& map) { map.mutable_servers(1)->set_id(1); }},
       {"server id 0", [](auto& map) { map.mutable_servers(1)->set_id(0); }},
+      {"server id 65536", [](auto& map) { map.mutable_servers(1)->set_id(65536); }},
+      {"server id 4294967295", [](auto& map) { map.mutable_servers(1)->set_id(UINT32_MAX); }},
       {"name 'server 1'", [](auto& map) { map.mutable_servers(1)->set_name("server 1"); }},
   };
   for (const auto& [text, spoil] : cases) {

@@ -135,6 +135,11 @@ Result<uint32_t> Coordinator::join(const control::Join& request) {
     }
   }
   if (entry == nullptr) {
+    if (id_max >= proto::kMaxServerId) {
+      return fail(StatusCode::kResourceExhausted, "this cluster has had " + std::to_string(id_max) +
+                                                      " servers, as many as there can be; start again under the "
+                                                      "--name of one that is gone");
+    }
     entry = next.add_servers();
     entry->set_id(id_max + 1);
     entry->set_name(request.name());

@@ -9,6 +9,7 @@
 
 #include "common/control/manual_executor.h"
 #include "common/placement/partition_map.h"
+#include "proto/limits.h"
 
 namespace skua {
 namespace {
@@ -162,6 +163,20 @@ TEST_F(CoordinatorTest, ChangeAgainstAnotherEpochDoesNothing) {
   EXPECT_TRUE(coordinator_->change(epoch, next).value());
   EXPECT_EQ(coordinator_->map().servers(0).memory_bytes(), 42u);
   EXPECT_EQ(coordinator_->map().epoch(), epoch + 1);
+}
+
+TEST_F(CoordinatorTest, ServerBeyondTheLastIdIsRefused) {
+  open(8, 1);
+  ASSERT_TRUE(coordinator_->join(join_of("s1", 10)));
+  control::ClusterMap full = coordinator_->map();
+  full.add_servers()->set_id(proto::kMaxServerId);
+  full.mutable_servers(1)->set_name("last");
+  ASSERT_TRUE(coordinator_->change(full.epoch(), full).value());
+
+  const auto refused = coordinator_->join(join_of("s2", 20));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(coordinator_->map().servers_size(), 2);
 }
 
 TEST_F(CoordinatorTest, RestartKeepsClusterAndRefusesAnotherNumberOfPartitions) {
