@@ -299,7 +299,12 @@ void ClientCore::open_session(const Core& core, uint32_t server,
       session.secret = opened.secret();
       session.reclaim_epoch = opened.reclaim_epoch();
       const Nanoseconds third = std::max<Nanoseconds>(opened.lease_ms() * kMillisecond / 3, kMillisecond);
-      self->keep_alive_interval_ = std::min(self->keep_alive_interval_, third);
+      if (third < self->keep_alive_interval_ && !SKUA_PLANTED_BUG("first-sign-of-life-is-late")) {
+        // The timer that runs was set for longer leases.
+        self->keep_alive_interval_ = third;
+        self->executor().cancel(self->keep_alive_timer_);
+        self->keep_alive_timer_ = self->executor().after(third, [core = self.get()] { core->keep_alive(); });
+      }
     }
     if (!owner) return;
     owner->deliver([reply = std::move(reply), done] {
@@ -402,7 +407,7 @@ void ClientCore::on_push(uint32_t server, const control::Envelope& envelope) {
     const auto core = session.core.lock();
     if (!core || core->closed()) continue;
     session.reclaim_epoch = std::max(session.reclaim_epoch, advance.reclaim_epoch());
-    core->announce(server, advance);
+    core->announce(server, SessionId{id}, advance);
   }
   report_for_idle();
 }

@@ -69,8 +69,8 @@ void Link::on_opened(Result<control::SessionOpened> opened) {
   secret_ = opened->secret();
   data_secret_ = opened->data_secret();
   epoch_ = opened->reclaim_epoch();
-  core_.drop_announcements(server_);
   announced_epoch_ = epoch_;
+  core_.report_soon();  // an epoch may have been announced already
   return_unused_ = false;
   time_offset_ms_ = 0;
   update_time(opened->cluster_time_ms());

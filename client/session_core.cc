@@ -101,9 +101,17 @@ void SessionCore::make_reports() {
   if (left_over) report_due_.store(true, std::memory_order_relaxed);
 }
 
-void SessionCore::announce(uint32_t server, const control::EpochAdvance& advance) {
+void SessionCore::announce(uint32_t server, SessionId session, const control::EpochAdvance& advance) {
   const std::lock_guard lock(announced_mutex_);
   Announcement& news = announced_[server];
+  if (news.session != session) {  // what an earlier session was told is void
+    if (SKUA_PLANTED_BUG("first-announcement-lost") && news.session == SessionId{}) {
+      news.session = session;
+      return;
+    }
+    news = {};
+    news.session = session;
+  }
   news.reclaim_epoch = std::max(news.reclaim_epoch, advance.reclaim_epoch());
   news.cluster_time_ms = advance.cluster_time_ms();
   news.return_unused |= advance.return_unused();
@@ -114,17 +122,15 @@ void SessionCore::announce(uint32_t server, const control::EpochAdvance& advance
 void SessionCore::take_announcements() {
   if (!has_announcements_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(announced_mutex_);
-  has_announcements_.store(false, std::memory_order_relaxed);
-  for (const auto& [server, news] : announced_) {
-    if (server >= links_.size() || !links_[server]) continue;
-    links_[server]->announce(news.reclaim_epoch, news.return_unused, news.cluster_time_ms);
-  }
-  announced_.clear();
-}
-
-void SessionCore::drop_announcements(uint32_t server) {
-  const std::lock_guard lock(announced_mutex_);
-  announced_.erase(server);
+  std::erase_if(announced_, [this](const auto& entry) {
+    const auto& [server, news] = entry;
+    if (server >= links_.size() || !links_[server]) return true;
+    Link& link = *links_[server];
+    if (link.session() == news.session) link.announce(news.reclaim_epoch, news.return_unused, news.cluster_time_ms);
+    // The session's opening may still lie in the mailbox: nobody announces an epoch twice, so this one waits for it.
+    return link.session() == news.session || link.state() != LinkState::kOpening;
+  });
+  has_announcements_.store(!announced_.empty(), std::memory_order_relaxed);
 }
 
 bool SessionCore::epoch_announced() {

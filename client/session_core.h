@@ -120,12 +120,10 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
 
   // --- Control thread
   void deliver(std::function<void()> mail);  // runs on the owner thread, inside poll. Threads: any.
-  // What a server pushed. Threads: control.
-  void announce(uint32_t server, const control::EpochAdvance& advance);
+  // What a server pushed to this session of its. Threads: control.
+  void announce(uint32_t server, SessionId session, const control::EpochAdvance& advance);
   // Makes the due reports if the session is idle, else sees to it that its owner does. False: look again soon.
   bool epoch_announced();
-  // A new session at `server` begins: what was announced to an earlier one is void. Threads: gate holder.
-  void drop_announcements(uint32_t server);
   bool idle() const { return gate_.idle(); }
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
   bool closed() const { return closed_.load(std::memory_order_acquire); }
@@ -162,6 +160,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   std::vector<std::unique_ptr<Link>> links_;  // by server id
   // What servers pushed and the gate holder has not seen yet.
   struct Announcement {
+    SessionId session{};
     uint64_t reclaim_epoch = 0;
     uint64_t cluster_time_ms = 0;
     bool return_unused = false;

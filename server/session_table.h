@@ -64,7 +64,7 @@ class SessionTable {
   void detach(SessionId id);
   void close(SessionId id);
 
-  // May this session be granted blocks? Error: kStaleEpoch, kPermissionDenied.
+  // May this session be granted blocks? Error: kStaleEpoch, kPermissionDenied, kUnavailable (detached).
   Result<void> may_write(SessionId id) const;
   // Returns the grant's id. Requires: may_write(id).
   uint64_t record_grant(SessionId id, Partition& partition, std::vector<BlockRef> blocks);

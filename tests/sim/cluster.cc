@@ -115,6 +115,10 @@ SimClient::SimClient(SimWorld& world, const Scenario& scenario, const Shape& sha
   options_.operation_timeout = shape.operation_timeout;
   options_.response_timeout = scenario.response_timeout;
   options_.cache_entries = scenario.cache_entries;
+  make_core();
+}
+
+void SimClient::make_core() {
   ClientCore::Environment environment;
   environment.executor = &process_;
   environment.dialer = &process_;
@@ -136,14 +140,8 @@ void SimClient::start(std::function<void()> ready) {
 void SimClient::connect(std::function<void()> ready) {
   core_->start([this, ready](const Result<void>& started) {
     if (!started) {
-      ClientCore::Environment environment;
-      environment.executor = &process_;
-      environment.dialer = &process_;
-      environment.clock = &process_.clock();
-      environment.entropy = &process_;
-      environment.connectors = core_->connectors();
       core_->stop([] {});
-      core_ = std::make_shared<ClientCore>(options_, environment);
+      make_core();
       process_.after(kMillisecond, [this, ready] { connect(ready); });
       return;
     }

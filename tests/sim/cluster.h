@@ -81,6 +81,7 @@ class SimClient {
   void poll_soon();
 
  private:
+  void make_core();
   void connect(std::function<void()> ready);
   void poll();
   void arm(Nanoseconds delay);

@@ -166,6 +166,13 @@ void stand_still(Scenario& s, const Kinds& kinds, Random& random) {
 
 // --- Focuses: scenarios that look closely at one thing ---------------------------------------------------------------
 
+void no_faults(Scenario& s) {
+  s.client_crashes = s.server_crashes = s.client_pauses = s.server_pauses = 0;
+  s.cuts = s.control_breaks = s.data_breaks = 0;
+  s.crash_at_verb_chance = 0;
+  s.plan = FaultPlan::calm();
+}
+
 void one_of_each(Scenario& s) {
   s.servers = s.partitions = s.sessions = s.workers = 1;
   s.counter_keys = s.expiring_keys = s.filler_keys = 0;
@@ -215,12 +222,9 @@ void focus_neighbour(Scenario& s, const Kinds& kinds, Random&) {
   s.puts = 6;
   s.gets = 2;
   s.exists = s.compare_and_swaps = s.removes = s.puts_if_absent = 0;
-  s.client_crashes = s.server_crashes = s.client_pauses = s.server_pauses = 0;
-  s.cuts = s.control_breaks = s.data_breaks = 0;
-  s.crash_at_verb_chance = 0;
+  no_faults(s);
   s.operation_timeout = kSecond;
   s.lease = 2 * kSecond;
-  s.plan = FaultPlan::calm();
   if (kinds.pause) s.plan.pause_chance = 0.03;
   if (kinds.pause) s.plan.pause_max = 20 * kMillisecond;
 }
@@ -242,12 +246,16 @@ void focus_overtaken(Scenario& s, const Kinds&, Random&) {
   s.plan.slow_line_chance = 0.2;
 }
 
-// Memory runs out.
-void focus_memory(Scenario& s, const Kinds&, Random&) {
+// Memory runs out, and sessions are given up while they wait for some.
+void focus_memory(Scenario& s, const Kinds& kinds, Random& random) {
   s.keys = 5;
   s.memory_kib = 1024;
   s.large_value_chance = 0.7;
   s.large_value_bytes = 250'000;
+  if (!kinds.control || random.chance(0.5)) return;
+  s.lease = 40 * kMillisecond;
+  s.resume_grace = 20 * kMillisecond;
+  s.cuts = kMillisecond + static_cast<Nanoseconds>(random.below(5 * kMillisecond));
 }
 
 // One key, so that its blocks come round in its slot while a client sleeps over what it remembers.
@@ -280,6 +288,13 @@ void focus_fence(Scenario& s, const Kinds& kinds, Random& random) {
   s.plan.fence_max = 10 * kMillisecond;
 }
 
+// Nothing happens, and leases are short: nobody may be given up.
+void focus_calm(Scenario& s, const Kinds&, Random& random) {
+  no_faults(s);
+  s.lease = 60 * kMillisecond + static_cast<Nanoseconds>(random.below(100 * kMillisecond));
+  s.think_time = 5 * kMillisecond;
+}
+
 struct Focus {
   std::string_view name;
   void (*draw)(Scenario&, const Kinds&, Random&);
@@ -287,8 +302,8 @@ struct Focus {
 // In the order of a draw of ten: half of the scenarios have none.
 constexpr Focus kFocuses[] = {{"reuse", focus_reuse},         {"expiry", focus_expiry}, {"overtaken", focus_overtaken},
                               {"memory", focus_memory},       {"wrap", focus_wrap},     {"fence", focus_fence},
-                              {"neighbour", focus_neighbour}};
-constexpr uint64_t kDrawnFrom = 14;
+                              {"neighbour", focus_neighbour}, {"calm", focus_calm}};
+constexpr uint64_t kDrawnFrom = 16;
 
 }  // namespace
 
@@ -299,7 +314,7 @@ Result<Scenario> Scenario::from_seed(uint64_t seed, std::string_view faults, std
   }
   if (wanted == nullptr && !focus.empty()) {
     return fail(StatusCode::kInvalidArgument, "focus '" + std::string(focus) + "' is unknown: reuse, expiry, " +
-                                                  "overtaken, memory, wrap, fence, neighbour");
+                                                  "overtaken, memory, wrap, fence, neighbour, calm");
   }
   const auto kinds = parse_kinds(faults);
   if (!kinds) return tl::make_unexpected(kinds.error());
@@ -374,6 +389,14 @@ std::vector<std::string> Scenario::differences(const Scenario& base) const {
     if (mine != theirs[i++]) out.push_back(std::move(mine));
   });
   return out;
+}
+
+bool Scenario::calm() const {
+  const bool scheduled = client_crashes + server_crashes + client_pauses + server_pauses + cuts + control_breaks +
+                             data_breaks != 0;
+  const double chances = crash_at_verb_chance + plan.break_chance + plan.connect_failure_chance +
+                         plan.message_break_chance + plan.dial_failure_chance + plan.pause_chance;
+  return !scheduled && chances == 0;
 }
 
 std::string Scenario::to_string() const {

@@ -74,6 +74,8 @@ struct Scenario {
   // What set can repeat: those fields that differ from `base`.
   std::vector<std::string> differences(const Scenario& base) const;
   std::string to_string() const;
+  // Nothing breaks, dies or stands still: whatever happens to a client is its own or a server's doing.
+  bool calm() const;
 };
 
 }  // namespace skua::sim

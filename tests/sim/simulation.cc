@@ -51,7 +51,11 @@ class Simulation {
   void read_all();
   void rest();
   void judge_fillers();
+  void judge_sessions();
 
+  bool all_serve() const {
+    return std::all_of(servers_.begin(), servers_.end(), [](const auto& server) { return server->serving(); });
+  }
   Member& add_client(uint64_t sessions, Nanoseconds operation_timeout);
   void start_workers(Member& member, uint64_t operations);
   bool workers_done() const;
@@ -114,10 +118,7 @@ bool Simulation::start_cluster() {
     servers_.back()->start();
   }
   forgot_.resize(scenario_.servers);
-  const auto serving = [&] {
-    return std::all_of(servers_.begin(), servers_.end(), [](const auto& server) { return server->serving(); });
-  };
-  if (world_.run_until(serving, kStartLimit)) return true;
+  if (world_.run_until([&] { return all_serve(); }, kStartLimit)) return true;
   fail("the cluster did not form");
   return false;
 }
@@ -235,10 +236,7 @@ void Simulation::recover() {
 void Simulation::read_all() {
   Member& member = add_client(1, kCalmTimeout + 10 * scenario_.lease);
   member.client->start([&] { member.ready = true; });
-  const auto serving = [&] {
-    return std::all_of(servers_.begin(), servers_.end(), [](const auto& server) { return server->serving(); });
-  };
-  if (!world_.run_until([&] { return member.ready && serving(); }, kStartLimit)) {
+  if (!world_.run_until([&] { return member.ready && all_serve(); }, kStartLimit)) {
     fail("no new client could reach the cluster after all faults had ended");
     return;
   }
@@ -259,6 +257,17 @@ void Simulation::read_all() {
     }
   }
   judge_fillers();
+  if (!failed()) judge_sessions();
+}
+
+// Whoever is alive and heard is never given up.
+void Simulation::judge_sessions() {
+  if (!scenario_.calm()) return;
+  for (const auto& server : servers_) {
+    control::ServerStats stats;
+    server->store()->statistics(stats);
+    if (stats.sessions_expired() != 0) fail("a session was given up though nothing had happened to its client");
+  }
 }
 
 void Simulation::judge_fillers() {

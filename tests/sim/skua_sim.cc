@@ -154,7 +154,8 @@ std::string_view focus_for(std::string_view bug) {
       {"fence-not-awaited", "fence"},           {"freed-word-is-mine", "fence"},  {"no-fence", "fence"},
       {"no-walk", "fence"},                     {"old-cache-entry", "wrap"},      {"reuse-one-epoch-early", "reuse"},
       {"reuse-without-grace", "reuse"},         {"token-without-generation", "reuse"},
-      {"stale-grant-ends-operation", "memory"}};
+      {"stale-grant-ends-operation", "memory"}, {"first-announcement-lost", "calm"},
+      {"first-sign-of-life-is-late", "calm"}};
   const auto found = all.find(bug);
   return found == all.end() ? std::string_view{} : found->second;
 }
@@ -281,7 +282,7 @@ int main(int argc, char** argv) {
   app.add_option("--faults", arguments.range.faults,
                  "none, all (default), or data, control, crash, pause, restart joined by '+'");
   app.add_option("--focus", arguments.range.focus,
-                 "Look closely at one thing: reuse, expiry, overtaken, memory, wrap, fence, neighbour");
+                 "Look closely at one thing: reuse, expiry, overtaken, memory, wrap, fence, neighbour, calm");
   app.add_option("--set", arguments.settings, "NAME=VALUE of the scenario, over what the seed drew");
   app.add_option("--jobs", arguments.range.jobs, "Threads (all cores)");
   app.add_option("--trace", arguments.trace, "Events to show of a single seed (200)");

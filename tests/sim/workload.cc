@@ -72,7 +72,7 @@ Operation Worker::called(sim::OperationKind kind) const {
 }
 
 Record::Ticket Worker::begin(size_t key, const Operation& operation) {
-  doing_ = operation.to_string() + " on " + place_.record.keys()[key].name;
+  doing_ = operation.to_string() + " on " + name_of(key);
   return place_.record.begin(key, operation);
 }
 
@@ -111,7 +111,7 @@ void Worker::failed(Record::Ticket ticket, Operation operation, const Status& wh
 std::string Worker::new_value(size_t key, uint64_t number) {
   const Scenario& s = place_.scenario;
   const size_t most = random_.chance(s.large_value_chance) ? s.large_value_bytes : s.value_bytes;
-  return make_value(place_.record.keys()[key].name, number, random_.below(most + 1));
+  return make_value(name_of(key), number, random_.below(most + 1));
 }
 
 // How far apart two clients' ideas of a server's time may be.
@@ -133,11 +133,6 @@ PutOptions Worker::options_for(size_t key, Operation& operation) {
   return options;
 }
 
-// Once the answer is there, it is known when at the latest the value has gone.
-static void set_expiry_end(Operation& operation, const PutOptions& options, Nanoseconds now, Nanoseconds slack) {
-  if (options.ttl != 0) operation.expires_until = now + options.ttl + slack;
-}
-
 void Worker::must_read(size_t key, std::string_view value, Operation& operation) {
   const Record::Key& k = place_.record.keys()[key];
   if (k.counter) {
@@ -157,7 +152,7 @@ void Worker::must_read(size_t key, std::string_view value, Operation& operation)
 Task<bool> Worker::get(size_t key) {
   Operation operation = called(OperationKind::kGet);
   const Record::Ticket ticket = begin(key, operation);
-  auto got = co_await get_operation(place_.session, place_.record.keys()[key].name, {});
+  auto got = co_await get_operation(place_.session, name_of(key), {});
   if (!got) {
     failed(ticket, operation, got.error());
     co_return false;
@@ -180,7 +175,7 @@ Task<bool> Worker::get(size_t key) {
 Task<bool> Worker::exists(size_t key) {
   Operation operation = called(OperationKind::kExists);
   const Record::Ticket ticket = begin(key, operation);
-  const auto there = co_await exists_operation(place_.session, place_.record.keys()[key].name);
+  const auto there = co_await exists_operation(place_.session, name_of(key));
   if (!there) {
     failed(ticket, operation, there.error());
     co_return false;
@@ -190,77 +185,74 @@ Task<bool> Worker::exists(size_t key) {
   co_return true;
 }
 
+// What put, put_if_absent and compare_and_swap begin with: a value of its own, its expiry, and the record of the call.
+Worker::Write Worker::begin_write(OperationKind kind, size_t key, uint64_t expected) {
+  Write write;
+  write.operation = called(kind);
+  write.operation.expected = expected;
+  write.operation.value = place_.record.new_number();
+  write.value = new_value(key, write.operation.value);
+  write.options = options_for(key, write.operation);
+  write.ticket = begin(key, write.operation);
+  return write;
+}
+
+// `version`: of what was written; null when nothing was.
+void Worker::end_write(size_t key, Write& write, const VersionToken* version) {
+  // The answer is there, so it is known when at the latest the value has gone.
+  if (write.options.ttl != 0) {
+    write.operation.expires_until = place_.world.now() + write.options.ttl + time_slack();
+  }
+  if (version != nullptr && !place_.client.crashed()) {
+    place_.record.saw_version(write.ticket, *version, write.operation.value);
+    known_[key] = {*version, write.operation.value};
+  }
+  answered(write.ticket, write.operation);
+}
+
 Task<bool> Worker::put(size_t key) {
-  Operation operation = called(OperationKind::kPut);
-  operation.value = place_.record.new_number();
-  const std::string value = new_value(key, operation.value);
-  const PutOptions options = options_for(key, operation);
-  const Record::Ticket ticket = begin(key, operation);
-  const auto stored = co_await put_operation(place_.session, place_.record.keys()[key].name, value, options);
+  Write write = begin_write(OperationKind::kPut, key);
+  const auto stored = co_await put_operation(place_.session, name_of(key), write.value, write.options);
   if (!stored) {
-    failed(ticket, operation, stored.error());
+    failed(write.ticket, write.operation, stored.error());
     co_return stored.error().code() == StatusCode::kOutOfMemory;
   }
-  set_expiry_end(operation, options, place_.world.now(), time_slack());
-  if (!place_.client.crashed()) place_.record.saw_version(ticket, *stored, operation.value);
-  known_[key] = {*stored, operation.value};
-  answered(ticket, operation);
+  end_write(key, write, &*stored);
   co_return true;
 }
 
 Task<bool> Worker::put_if_absent(size_t key) {
-  Operation operation = called(OperationKind::kPutIfAbsent);
-  operation.value = place_.record.new_number();
-  const std::string value = new_value(key, operation.value);
-  const PutOptions options = options_for(key, operation);
-  const Record::Ticket ticket = begin(key, operation);
-  const auto outcome =
-      co_await put_if_absent_operation(place_.session, place_.record.keys()[key].name, value, options);
+  Write write = begin_write(OperationKind::kPutIfAbsent, key);
+  const auto outcome = co_await put_if_absent_operation(place_.session, name_of(key), write.value, write.options);
   if (!outcome) {
-    failed(ticket, operation, outcome.error());
+    failed(write.ticket, write.operation, outcome.error());
     co_return false;
   }
-  operation.succeeded = outcome->stored;
-  set_expiry_end(operation, options, place_.world.now(), time_slack());
-  if (outcome->stored && !place_.client.crashed()) {
-    place_.record.saw_version(ticket, outcome->version, operation.value);
-    known_[key] = {outcome->version, operation.value};
-  }
-  answered(ticket, operation);
+  write.operation.succeeded = outcome->stored;
+  end_write(key, write, outcome->stored ? &outcome->version : nullptr);
   co_return true;
 }
 
 Task<bool> Worker::compare_and_swap(size_t key) {
   if (known_[key].number == kAbsent) co_return co_await get(key);
   const Known expected = known_[key];
-  Operation operation = called(OperationKind::kCompareAndSwap);
-  operation.expected = expected.number;
-  operation.value = place_.record.new_number();
-  const std::string value = new_value(key, operation.value);
-  const PutOptions options = options_for(key, operation);
-  const Record::Ticket ticket = begin(key, operation);
-  const auto outcome = co_await compare_and_swap_operation(place_.session, place_.record.keys()[key].name,
-                                                           expected.version, value, options);
+  Write write = begin_write(OperationKind::kCompareAndSwap, key, expected.number);
+  const auto outcome = co_await compare_and_swap_operation(place_.session, name_of(key), expected.version, write.value,
+                                                           write.options);
   if (!outcome) {
-    failed(ticket, operation, outcome.error());
+    failed(write.ticket, write.operation, outcome.error());
     co_return false;
   }
-  operation.succeeded = outcome->swapped;
-  set_expiry_end(operation, options, place_.world.now(), time_slack());
-  if (outcome->swapped) {
-    if (!place_.client.crashed()) place_.record.saw_version(ticket, outcome->version, operation.value);
-    known_[key] = {outcome->version, operation.value};
-  } else if (random_.chance(0.5)) {
-    known_[key] = {};
-  }
-  answered(ticket, operation);
+  write.operation.succeeded = outcome->swapped;
+  if (!outcome->swapped && random_.chance(0.5)) known_[key] = {};
+  end_write(key, write, outcome->swapped ? &outcome->version : nullptr);
   co_return true;
 }
 
 Task<bool> Worker::remove(size_t key) {
   const Operation operation = called(OperationKind::kRemove);
   const Record::Ticket ticket = begin(key, operation);
-  const auto removed = co_await remove_operation(place_.session, place_.record.keys()[key].name);
+  const auto removed = co_await remove_operation(place_.session, name_of(key));
   if (!removed) {
     failed(ticket, operation, removed.error());
     co_return false;
@@ -275,7 +267,7 @@ Task<bool> Worker::increment(size_t key) {
   Operation operation = called(OperationKind::kIncrement);
   operation.delta = 1 + static_cast<int64_t>(random_.below(3));
   const Record::Ticket ticket = begin(key, operation);
-  const auto sum = co_await increment_operation(place_.session, place_.record.keys()[key].name, operation.delta);
+  const auto sum = co_await increment_operation(place_.session, name_of(key), operation.delta);
   if (!sum) {
     failed(ticket, operation, sum.error());
     co_return sum.error().code() == StatusCode::kOutOfMemory;

@@ -60,6 +60,16 @@ class Worker {
   Task<bool> remove(size_t key);
   Task<bool> increment(size_t key);
 
+  struct Write {
+    Operation operation;
+    std::string value;
+    PutOptions options;
+    Record::Ticket ticket;
+  };
+  Write begin_write(OperationKind kind, size_t key, uint64_t expected = 0);
+  void end_write(size_t key, Write& write, const VersionToken* version);
+
+  const std::string& name_of(size_t key) const { return place_.record.keys()[key].name; }
   Choice choose(bool counter);
   Operation called(sim::OperationKind kind) const;
   Record::Ticket begin(size_t key, const Operation& operation);
