@@ -216,6 +216,7 @@ void ClientCore::connected(uint32_t server, std::shared_ptr<ControlConnection> c
   connection->on_closed([this, server](const Status& why) { connection_closed(server, why); });
   const uint64_t instance = connection->hello_reply().instance();
   const bool restarted = peer.instance != 0 && peer.instance != instance;
+  if (peer.instance != instance) peer.time = std::make_shared<ServerTime>();
   peer.instance = instance;
   if (restarted) {
     const Status why(StatusCode::kStaleEpoch, "server " + std::to_string(server) + " was restarted");
@@ -282,8 +283,7 @@ void ClientCore::call(uint32_t server, control::Envelope request,
 
 // --- Sessions
 
-void ClientCore::open_session(const Core& core, uint32_t server,
-                              std::function<void(Result<control::SessionOpened>)> done) {
+void ClientCore::open_session(const Core& core, uint32_t server, OpenedFunction done) {
   control::Envelope request;
   request.mutable_open_session()->set_access(options_.read_only ? control::ACCESS_READ_ONLY
                                                                 : control::ACCESS_READ_WRITE);
@@ -291,8 +291,10 @@ void ClientCore::open_session(const Core& core, uint32_t server,
   call(server, std::move(request),
        [self = shared_from_this(), server, weak = std::weak_ptr(core), done](Result<control::Envelope> reply) {
     const auto owner = weak.lock();
+    const std::shared_ptr<ServerTime> time = self->peers_[server].time;
     if (reply && reply->has_session_opened()) {
       const control::SessionOpened& opened = reply->session_opened();
+      time->heard(opened.cluster_time_ms(), self->clock().now());
       if (!owner || owner->closed()) return self->close_session(server, SessionId{opened.session_id()});
       OpenSession& session = self->peers_[server].sessions[opened.session_id()];
       session.core = weak;
@@ -307,10 +309,11 @@ void ClientCore::open_session(const Core& core, uint32_t server,
       }
     }
     if (!owner) return;
-    owner->deliver([reply = std::move(reply), done] {
+    owner->deliver([reply = std::move(reply), time, done] {
+      const auto opened = [&](Result<control::SessionOpened> session) { done(std::move(session), time); };
       unpack<control::SessionOpened>(
           reply, "open_session", [](const auto& e) { return e.has_session_opened(); },
-          [](const auto& e) { return e.session_opened(); }, done);
+          [](const auto& e) { return e.session_opened(); }, opened);
     });
   });
 }
@@ -374,8 +377,11 @@ void ClientCore::deliver_report(Peer& peer, control::EpochReport report) {
   peer.connection->call(std::move(envelope), options_.connect_timeout,
                         [self = shared_from_this(), server = peer.id, id,
                          report = std::move(report)](const Result<control::Envelope>& reply) mutable {
-    if (reply) return;
     Peer& now = self->peers_[server];
+    if (reply) {
+      if (reply->has_ack()) now.time->heard(reply->ack().cluster_time_ms(), self->clock().now());
+      return;
+    }
     if (reply.error().code() == StatusCode::kStaleEpoch) self->session_gone(now, id, reply.error());
     if (reply.error().code() == StatusCode::kUnavailable && !self->stopped_) {
       if (report.grants_size() != 0 && now.unsent.size() < kMaxUnsentReports) now.unsent.push_back(std::move(report));
@@ -402,6 +408,7 @@ void ClientCore::on_push(uint32_t server, const control::Envelope& envelope) {
   if (envelope.has_cluster_map()) take_map(envelope.cluster_map());
   if (!envelope.has_epoch_advance()) return;
   const control::EpochAdvance& advance = envelope.epoch_advance();
+  peers_[server].time->heard(advance.cluster_time_ms(), clock().now());
   if (advance.map_epoch() > raw_map_.epoch()) refresh_map([](const Result<void>&) {});
   for (auto& [id, session] : peers_[server].sessions) {
     const auto core = session.core.lock();

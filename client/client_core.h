@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "client/client.h"
+#include "client/server_time.h"
 #include "common/base/executor.h"
 #include "common/base/random.h"
 #include "common/control/channel.h"
@@ -56,7 +57,9 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
 
   // --- For sessions. Threads: any; `done` arrives in the session's mailbox.
   using Core = std::shared_ptr<SessionCore>;
-  void open_session(const Core& core, uint32_t server, std::function<void(Result<control::SessionOpened>)> done);
+  using OpenedFunction =
+      std::function<void(Result<control::SessionOpened>, std::shared_ptr<const ServerTime> time)>;
+  void open_session(const Core& core, uint32_t server, OpenedFunction done);
   void fence_session(const Core& core, uint32_t server, const control::FenceSession& request,
                      std::function<void(Result<control::SessionFenced>)> done);
   void request_grant(const Core& core, uint32_t server, const control::GrantRequest& request,
@@ -80,6 +83,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
     uint32_t id = 0;
     NetAddress address;
     uint64_t instance = 0;
+    std::shared_ptr<ServerTime> time;  // of this instance; null: never connected
     std::shared_ptr<ControlConnection> connection;  // null: not connected
     bool dialing = false;
     Nanoseconds delay = 0;

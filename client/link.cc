@@ -18,15 +18,9 @@ constexpr uint64_t kDeadlineCheckMask = 63;
 
 }  // namespace
 
-uint64_t Link::cluster_time_ms() const {
-  return static_cast<uint64_t>(core_.clock().now() / kMillisecond + time_offset_ms_);
-}
-
-void Link::update_time(uint64_t server_time_ms) {
-  const int64_t offset = static_cast<int64_t>(server_time_ms) - core_.clock().now() / kMillisecond;
-  // The server's time was read before it arrived: of several readings the largest is the nearest, and the offset
-  // never goes back, so that what has expired stays expired.
-  if (time_offset_ms_ == 0 || offset > time_offset_ms_) time_offset_ms_ = offset;
+uint64_t Link::cluster_time_ms() {
+  latest_time_ms_ = std::max(latest_time_ms_, time_->now_ms(core_.clock().now()));
+  return latest_time_ms_;
 }
 
 std::string Link::transport_report() const {
@@ -43,8 +37,9 @@ void Link::ensure_open() {
   if (SKUA_PLANTED_BUG("no-fence") && state_ == LinkState::kBroken) return start_connect();
   if (state_ == LinkState::kClosed) {
     state_ = LinkState::kOpening;
-    core_.client().open_session(self, server_, [this](Result<control::SessionOpened> opened) {
-      on_opened(std::move(opened));
+    core_.client().open_session(self, server_, [this](Result<control::SessionOpened> opened,
+                                                     std::shared_ptr<const ServerTime> time) {
+      on_opened(std::move(opened), std::move(time));
     });
     return;
   }
@@ -57,7 +52,7 @@ void Link::ensure_open() {
   });
 }
 
-void Link::on_opened(Result<control::SessionOpened> opened) {
+void Link::on_opened(Result<control::SessionOpened> opened, std::shared_ptr<const ServerTime> time) {
   if (state_ != LinkState::kOpening) return;
   if (!opened) {
     state_ = LinkState::kClosed;
@@ -72,8 +67,8 @@ void Link::on_opened(Result<control::SessionOpened> opened) {
   announced_epoch_ = epoch_;
   core_.report_soon();  // an epoch may have been announced already
   return_unused_ = false;
-  time_offset_ms_ = 0;
-  update_time(opened->cluster_time_ms());
+  if (time_ != time) latest_time_ms_ = 0;  // another life of the server
+  time_ = std::move(time);
   endpoints_.clear();
   for (const control::Endpoint& endpoint : opened->endpoints()) {
     endpoints_.push_back({endpoint.transport(), endpoint.address()});
@@ -336,10 +331,9 @@ size_t Link::stale_partitions(PartitionState& first, std::span<PartitionState*> 
   return count;
 }
 
-void Link::announce(uint64_t reclaim_epoch, bool return_unused, uint64_t server_time_ms) {
+void Link::announce(uint64_t reclaim_epoch, bool return_unused) {
   announced_epoch_ = std::max(announced_epoch_, reclaim_epoch);
   return_unused_ |= return_unused;
-  if (state_ == LinkState::kReady) update_time(server_time_ms);
 }
 
 void Link::request_blocks(BlockPool::Shelf& shelf) {

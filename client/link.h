@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "client/block_pool.h"
+#include "client/server_time.h"
 #include "common/base/clock.h"
 #include "common/transport/transport.h"
 #include "proto/region_layout.h"
@@ -96,8 +97,8 @@ class Link {
   // many.
   size_t stale_partitions(PartitionState& first, std::span<PartitionState*> out);
   BlockPool& pool() { return pool_; }
-  // The server's time now, for expiry.
-  uint64_t cluster_time_ms() const;
+  // The server's time now, for expiry. Never goes back within a session.
+  uint64_t cluster_time_ms();
   std::string transport_report() const;
 
   // Starts whatever brings the link towards kReady; returns at once.
@@ -127,10 +128,10 @@ class Link {
   void close();
 
   // --- Answers of the control plane, on the gate holder's thread
-  void on_opened(Result<control::SessionOpened> opened);
+  void on_opened(Result<control::SessionOpened> opened, std::shared_ptr<const ServerTime> time);
   void on_fenced(Result<control::SessionFenced> fenced);
   void on_session_gone(const Status& why);  // expired, or the server has restarted
-  void announce(uint64_t reclaim_epoch, bool return_unused, uint64_t server_time_ms);
+  void announce(uint64_t reclaim_epoch, bool return_unused);
 
  private:
   void start_connect();
@@ -141,7 +142,6 @@ class Link {
   bool take_completions();
   void finish(Batch& batch);
   void back_off(const Status& why);
-  void update_time(uint64_t cluster_time_ms);
   void check_deadlines();
 
   SessionCore& core_;
@@ -170,7 +170,8 @@ class Link {
   uint64_t epoch_ = 0;
   uint64_t announced_epoch_ = 0;
   bool return_unused_ = false;
-  int64_t time_offset_ms_ = 0;
+  std::shared_ptr<const ServerTime> time_ = std::make_shared<ServerTime>();
+  uint64_t latest_time_ms_ = 0;  // that anyone was told
   bool without_transport_ = false;  // of this session at the server
   Status last_error_{StatusCode::kUnavailable, "not connected yet"};
   Nanoseconds retry_delay_ = 0;

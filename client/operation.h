@@ -78,7 +78,7 @@ class Operation {
   bool expired_deadline() { return core_.clock().now() >= deadline(); }
   // Counts a new start; from the fourth on waits a random time that grows. Error: the deadline has passed.
   Task<Result<void>> retry();
-  uint64_t now_ms() const { return link_->cluster_time_ms(); }
+  uint64_t now_ms() { return link_->cluster_time_ms(); }
   // Is a block that was read in this attempt past its expiry? "Expired" needs a time from before the READ, "present"
   // one from behind it; in between, the attempt is repeated with a fresh earlier time (ADR 0005).
   enum class Lifetime : uint8_t { kPresent, kExpired, kUnclear };

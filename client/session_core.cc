@@ -113,7 +113,6 @@ void SessionCore::announce(uint32_t server, SessionId session, const control::Ep
     news.session = session;
   }
   news.reclaim_epoch = std::max(news.reclaim_epoch, advance.reclaim_epoch());
-  news.cluster_time_ms = advance.cluster_time_ms();
   news.return_unused |= advance.return_unused();
   has_announcements_.store(true, std::memory_order_release);
   report_due_.store(true, std::memory_order_release);
@@ -126,7 +125,7 @@ void SessionCore::take_announcements() {
     const auto& [server, news] = entry;
     if (server >= links_.size() || !links_[server]) return true;
     Link& link = *links_[server];
-    if (link.session() == news.session) link.announce(news.reclaim_epoch, news.return_unused, news.cluster_time_ms);
+    if (link.session() == news.session) link.announce(news.reclaim_epoch, news.return_unused);
     // The session's opening may still lie in the mailbox: nobody announces an epoch twice, so this one waits for it.
     return link.session() == news.session || link.state() != LinkState::kOpening;
   });

@@ -162,7 +162,6 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   struct Announcement {
     SessionId session{};
     uint64_t reclaim_epoch = 0;
-    uint64_t cluster_time_ms = 0;
     bool return_unused = false;
   };
   std::mutex announced_mutex_;

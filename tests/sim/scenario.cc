@@ -27,6 +27,7 @@ void visit_fields(S& s, Visit visit) {
   visit("response_timeout", s.response_timeout);
   visit("think_time", s.think_time);
   visit("long_think_chance", s.long_think_chance);
+  visit("longest_ttl", s.longest_ttl);
   visit("keys", s.keys);
   visit("counter_keys", s.counter_keys);
   visit("expiring_keys", s.expiring_keys);
@@ -48,7 +49,10 @@ void visit_fields(S& s, Visit visit) {
   visit("cuts", s.cuts);
   visit("control_breaks", s.control_breaks);
   visit("data_breaks", s.data_breaks);
+  visit("clock_jumps", s.clock_jumps);
   visit("crash_at_verb_chance", s.crash_at_verb_chance);
+  visit("crash_at_message_chance", s.crash_at_message_chance);
+  visit("server_crash_at_message_chance", s.server_crash_at_message_chance);
   visit("writes_are_overtaken", s.writes_are_overtaken);
   visit("plan.verb_latency_max", s.plan.verb_latency_max);
   visit("plan.line_spread", s.plan.line_spread);
@@ -57,6 +61,8 @@ void visit_fields(S& s, Visit visit) {
   visit("plan.break_chance", s.plan.break_chance);
   visit("plan.late_chance", s.plan.late_chance);
   visit("plan.late_max", s.plan.late_max);
+  visit("plan.resent_read_chance", s.plan.resent_read_chance);
+  visit("plan.atomics_by_server", s.plan.atomics_by_server);
   visit("plan.connect_failure_chance", s.plan.connect_failure_chance);
   visit("plan.fence_max", s.plan.fence_max);
   visit("plan.message_latency_max", s.plan.message_latency_max);
@@ -65,6 +71,7 @@ void visit_fields(S& s, Visit visit) {
   visit("plan.silent_crash_chance", s.plan.silent_crash_chance);
   visit("plan.timer_lateness_max", s.plan.timer_lateness_max);
   visit("plan.clock_skew_max", s.plan.clock_skew_max);
+  visit("plan.clock_drift_max", s.plan.clock_drift_max);
   visit("plan.pause_chance", s.plan.pause_chance);
   visit("plan.pause_max", s.plan.pause_max);
 }
@@ -85,12 +92,13 @@ struct Kinds {
   bool crash = false;
   bool pause = false;
   bool restart = false;
+  bool clock = false;
 };
 
 Result<Kinds> parse_kinds(std::string_view text) {
   Kinds kinds;
   if (text == "none") return kinds;
-  if (text == "all") return Kinds{true, true, true, true, true};
+  if (text == "all") return Kinds{true, true, true, true, true, true};
   while (!text.empty()) {
     const size_t end = std::min(text.find('+'), text.size());
     const std::string_view name = text.substr(0, end);
@@ -105,10 +113,12 @@ Result<Kinds> parse_kinds(std::string_view text) {
       kinds.pause = true;
     } else if (name == "restart") {
       kinds.restart = true;
+    } else if (name == "clock") {
+      kinds.clock = true;
     } else {
       return fail(StatusCode::kInvalidArgument, "faults '" + std::string(name) +
                                                     "' are unknown: none, all, or data, control, crash, pause, "
-                                                    "restart joined by '+'");
+                                                    "restart, clock joined by '+'");
     }
   }
   return kinds;
@@ -129,6 +139,8 @@ void draw_faults(Scenario& s, const Kinds& kinds, Random& random) {
   s.plan.timer_lateness_max = drawn.timer_lateness_max;
   s.plan.late_chance = drawn.late_chance;
   s.plan.late_max = std::min<Nanoseconds>(drawn.late_max, 100 * kMillisecond);
+  s.plan.resent_read_chance = drawn.resent_read_chance;
+  s.plan.atomics_by_server = drawn.atomics_by_server;
   s.plan.fence_max = drawn.fence_max;
   if (kinds.data) {
     s.plan.break_chance = drawn.break_chance;
@@ -145,9 +157,9 @@ void draw_faults(Scenario& s, const Kinds& kinds, Random& random) {
     s.plan.silent_crash_chance = drawn.silent_crash_chance;
     s.client_crashes = often(0.3, 2 * kMillisecond, 30 * kMillisecond);
     s.crash_at_verb_chance = random.chance(0.4) ? 0.02 * random.unit() : 0.0;
+    s.crash_at_message_chance = random.chance(0.3) ? 0.05 * random.unit() : 0.0;
   }
   if (kinds.pause) {
-    s.plan.clock_skew_max = drawn.clock_skew_max;
     s.plan.pause_chance = drawn.pause_chance;
     s.plan.pause_max = drawn.pause_max;
     s.client_pauses = often(0.3, 5 * kMillisecond, 50 * kMillisecond);
@@ -155,7 +167,15 @@ void draw_faults(Scenario& s, const Kinds& kinds, Random& random) {
   }
   if (random.chance(0.3)) s.plan.fence_max *= 20;
   if (random.chance(0.3)) s.plan.late_max = std::min<Nanoseconds>(s.plan.late_max, 3 * kMillisecond);
-  if (kinds.restart) s.server_crashes = often(0.2, 10 * kMillisecond, 100 * kMillisecond);
+  if (kinds.restart) {
+    s.server_crashes = often(0.2, 10 * kMillisecond, 100 * kMillisecond);
+    s.server_crash_at_message_chance = random.chance(0.1) ? 0.01 * random.unit() : 0.0;
+  }
+  if (kinds.clock) {
+    s.plan.clock_skew_max = drawn.clock_skew_max;
+    s.plan.clock_drift_max = drawn.clock_drift_max;
+    s.clock_jumps = often(0.3, 5 * kMillisecond, 100 * kMillisecond);
+  }
 }
 
 void stand_still(Scenario& s, const Kinds& kinds, Random& random) {
@@ -168,8 +188,8 @@ void stand_still(Scenario& s, const Kinds& kinds, Random& random) {
 
 void no_faults(Scenario& s) {
   s.client_crashes = s.server_crashes = s.client_pauses = s.server_pauses = 0;
-  s.cuts = s.control_breaks = s.data_breaks = 0;
-  s.crash_at_verb_chance = 0;
+  s.cuts = s.control_breaks = s.data_breaks = s.clock_jumps = 0;
+  s.crash_at_verb_chance = s.crash_at_message_chance = s.server_crash_at_message_chance = 0;
   s.plan = FaultPlan::calm();
 }
 
@@ -234,7 +254,7 @@ void focus_overtaken(Scenario& s, const Kinds&, Random&) {
   s.writes_are_overtaken = 1;
   s.plan.break_chance = s.plan.connect_failure_chance = 0;
   s.data_breaks = s.cuts = s.client_crashes = s.server_crashes = s.client_pauses = s.server_pauses = 0;
-  s.crash_at_verb_chance = 0;
+  s.crash_at_verb_chance = s.crash_at_message_chance = s.server_crash_at_message_chance = 0;
   s.control_breaks = 0;
   s.plan.message_break_chance = 0;
   s.plan.pause_chance = 0;
@@ -295,6 +315,25 @@ void focus_calm(Scenario& s, const Kinds&, Random& random) {
   s.think_time = 5 * kMillisecond;
 }
 
+// Values live for a while, and the clocks that judge them drift apart.
+void focus_drift(Scenario& s, const Kinds& kinds, Random&) {
+  one_of_each(s);
+  no_faults(s);
+  s.expiring_keys = s.group = 2;
+  s.keys = 0;
+  s.clients = 2;
+  s.operations = 100;
+  s.value_bytes = 16;
+  s.cache_entries = 0;
+  s.think_time = 20 * kMillisecond;
+  s.longest_ttl = 150 * kMillisecond;
+  s.puts = 2;
+  s.gets = 8;
+  s.exists = s.compare_and_swaps = s.removes = s.puts_if_absent = 0;
+  s.operation_timeout = kSecond;
+  if (kinds.clock) s.plan.clock_drift_max = 0.05;
+}
+
 struct Focus {
   std::string_view name;
   void (*draw)(Scenario&, const Kinds&, Random&);
@@ -302,7 +341,7 @@ struct Focus {
 // In the order of a draw of ten: half of the scenarios have none.
 constexpr Focus kFocuses[] = {{"reuse", focus_reuse},         {"expiry", focus_expiry}, {"overtaken", focus_overtaken},
                               {"memory", focus_memory},       {"wrap", focus_wrap},     {"fence", focus_fence},
-                              {"neighbour", focus_neighbour}, {"calm", focus_calm}};
+                              {"neighbour", focus_neighbour}, {"calm", focus_calm},     {"drift", focus_drift}};
 constexpr uint64_t kDrawnFrom = 16;
 
 }  // namespace
@@ -366,8 +405,17 @@ Result<void> Scenario::set(std::string_view name, std::string_view value) {
   visit_fields(*this, [&](std::string_view field, auto& place) {
     if (field != name) return;
     known = true;
-    const auto result = std::from_chars(value.data(), value.data() + value.size(), place);
-    parsed = result.ec == std::errc() && result.ptr == value.data() + value.size();
+    const auto parse = [&](auto& number) {
+      const auto result = std::from_chars(value.data(), value.data() + value.size(), number);
+      parsed = result.ec == std::errc() && result.ptr == value.data() + value.size();
+    };
+    if constexpr (std::is_same_v<std::remove_reference_t<decltype(place)>, bool>) {
+      uint8_t number = 0;
+      parse(number);
+      place = number != 0;
+    } else {
+      parse(place);
+    }
   });
   if (!known) return fail(StatusCode::kInvalidArgument, "a scenario has no '" + std::string(name) + "'");
   if (!parsed) {
@@ -394,8 +442,9 @@ std::vector<std::string> Scenario::differences(const Scenario& base) const {
 bool Scenario::calm() const {
   const bool scheduled = client_crashes + server_crashes + client_pauses + server_pauses + cuts + control_breaks +
                              data_breaks != 0;
-  const double chances = crash_at_verb_chance + plan.break_chance + plan.connect_failure_chance +
-                         plan.message_break_chance + plan.dial_failure_chance + plan.pause_chance;
+  const double chances = crash_at_verb_chance + crash_at_message_chance + server_crash_at_message_chance +
+                         plan.break_chance + plan.connect_failure_chance + plan.message_break_chance +
+                         plan.dial_failure_chance + plan.pause_chance;
   return !scheduled && chances == 0;
 }
 

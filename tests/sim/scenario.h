@@ -33,6 +33,7 @@ struct Scenario {
   Nanoseconds response_timeout = 5 * kMillisecond;
   Nanoseconds think_time = 20 * kMicrosecond;  // at most, between two operations of a worker
   double long_think_chance = 0;    // then up to 20 ms
+  Nanoseconds longest_ttl = 30 * kMillisecond;
 
   // Keys. Those of one group have one partition, one home bucket and one fingerprint.
   uint64_t keys = 3;
@@ -60,12 +61,15 @@ struct Scenario {
   Nanoseconds cuts = 0;            // a client and a server lose sight of each other for a while
   Nanoseconds control_breaks = 0;
   Nanoseconds data_breaks = 0;
+  Nanoseconds clock_jumps = 0;     // a process's wall clock is set, by up to an hour
   double crash_at_verb_chance = 0; // of a verb's effect: its client crashes right behind it
+  double crash_at_message_chance = 0;         // of a control message sent or received: that client crashes behind it,
+  double server_crash_at_message_chance = 0;  // or that server
 
   uint64_t writes_are_overtaken = 0;  // 1: as FaultPlan says; only where nothing breaks or crashes
   FaultPlan plan;                  // while the load runs; calm before and after
 
-  // Draws one. `faults`: "none", "all", or names of kinds joined by '+': data, control, crash, pause, restart.
+  // Draws one. `faults`: "none", "all", or names of kinds joined by '+': data, control, crash, pause, restart, clock.
   // `focus`: what it looks at closely (scenario.cc names them); empty: whatever the seed draws, often nothing.
   static Result<Scenario> from_seed(uint64_t seed, std::string_view faults, std::string_view focus = {});
 

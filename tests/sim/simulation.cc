@@ -23,12 +23,22 @@ constexpr Nanoseconds kLoadLimit = 5 * kSecond;
 constexpr Nanoseconds kRestLimit = 600 * kSecond;
 constexpr Nanoseconds kRestStep = 5 * kMillisecond;
 constexpr Nanoseconds kServerDown = 50 * kMillisecond;  // at most
+constexpr Nanoseconds kFarthestJump = 3600 * kSecond;
 constexpr size_t kMostClients = 40;                      // replacements included
+
+// What is no fault, but lasts: clocks, and the device.
+FaultPlan calm_plan(const Scenario& scenario) {
+  FaultPlan plan = FaultPlan::calm();
+  plan.clock_skew_max = scenario.plan.clock_skew_max;
+  plan.clock_drift_max = scenario.plan.clock_drift_max;
+  plan.atomics_by_server = scenario.plan.atomics_by_server;
+  return plan;
+}
 
 class Simulation {
  public:
   explicit Simulation(const Scenario& scenario)
-      : scenario_(scenario), world_(scenario.seed, FaultPlan::calm()), random_(scenario.seed ^ 0xfau),
+      : scenario_(scenario), world_(scenario.seed, calm_plan(scenario)), random_(scenario.seed ^ 0xfau),
         invariants_(record_, scenario.writes_are_overtaken == 0) {
     SKUA_CHECK(proto::compiled_version_modulus() == proto::kVersionModulus, "the simulated libraries are linked");
   }
@@ -69,9 +79,14 @@ class Simulation {
   }
   void arm_faults();
   void again(Nanoseconds mean, void (Simulation::*fault)());
+  bool draw(double chance) { return faults_on_ && chance > 0 && random_.chance(chance); }
   void crash_client(Member& member);
+  void crash_client_of(const SimProcess& process);
   void crash_some_client();
+  void crash_server(SimServer& server);
   void crash_some_server();
+  void crash_at_message(SimProcess& process);
+  void set_some_clock();
   void pause_some_client();
   void pause_some_server();
   void cut_some_pair();
@@ -212,7 +227,7 @@ void Simulation::load() {
 
 void Simulation::recover() {
   faults_on_ = false;
-  world_.plan() = FaultPlan::calm();
+  world_.plan() = calm_plan(scenario_);
   for (const auto& member : members_) {
     for (const auto& worker : member->workers) worker->stop();
     for (const auto& server : servers_) world_.heal(member->client->process(), server->process());
@@ -314,15 +329,11 @@ Report Simulation::run(const SimulationOptions& options) {
   Report report;
   world_.observe([this](const VerbEffect& effect) {
     invariants_.effect(effect);
-    if (faults_on_ && scenario_.crash_at_verb_chance > 0 && random_.chance(scenario_.crash_at_verb_chance)) {
-      world_.schedule(0, [this, process = effect.client] {
-        const auto found = std::find_if(members_.begin(), members_.end(), [process](const auto& member) {
-          return &member->client->process() == process;
-        });
-        if (found != members_.end() && !(*found)->client->crashed() && faults_on_) crash_client(**found);
-      });
+    if (draw(scenario_.crash_at_verb_chance)) {
+      world_.schedule(0, [this, process = effect.client] { crash_client_of(*process); });
     }
   });
+  world_.observe_messages([this](SimProcess& process) { crash_at_message(process); });
   if (start_cluster()) {
     choose_keys();
     if (store_fillers()) {
@@ -359,6 +370,7 @@ void Simulation::arm_faults() {
   again(scenario_.cuts, &Simulation::cut_some_pair);
   again(scenario_.control_breaks, &Simulation::break_some_control);
   again(scenario_.data_breaks, &Simulation::break_some_data);
+  again(scenario_.clock_jumps, &Simulation::set_some_clock);
 }
 
 void Simulation::again(Nanoseconds mean, void (Simulation::*fault)()) {
@@ -386,11 +398,35 @@ void Simulation::crash_client(Member& member) {
     worker->stop();
     left += worker->done() ? 0 : 1;
   }
+  if (member.workers.empty()) left = 1;  // it was on its way in
   member.client->crash();
   record_.client_died(member.client->process().id());
   if (left != 0 && members_.size() < kMostClients) {
     start_workers(add_client(scenario_.sessions, scenario_.operation_timeout), scenario_.operations / 2 + 1);
   }
+}
+
+void Simulation::crash_client_of(const SimProcess& process) {
+  const auto found = std::find_if(members_.begin(), members_.end(), [&](const auto& member) {
+    return &member->client->process() == &process;
+  });
+  if (found == members_.end() || (*found)->client->crashed() || !faults_on_) return;
+  ++faults_;
+  crash_client(**found);
+}
+
+void Simulation::crash_at_message(SimProcess& process) {
+  const auto server = std::find_if(servers_.begin(), servers_.end(), [&](const auto& candidate) {
+    return &candidate->process() == &process;
+  });
+  const bool of_server = server != servers_.end();
+  if (!draw(of_server ? scenario_.server_crash_at_message_chance : scenario_.crash_at_message_chance)) return;
+  if (!of_server) return world_.schedule(0, [this, &process] { crash_client_of(process); });
+  world_.schedule(0, [this, &dead = **server, life = process.incarnation()] {
+    if (!faults_on_ || !dead.process().alive() || dead.process().incarnation() != life) return;
+    ++faults_;
+    crash_server(dead);
+  });
 }
 
 void Simulation::crash_some_client() {
@@ -399,7 +435,10 @@ void Simulation::crash_some_client() {
 
 void Simulation::crash_some_server() {
   SimServer& server = some_server();
-  if (!server.process().alive()) return;
+  if (server.process().alive()) crash_server(server);
+}
+
+void Simulation::crash_server(SimServer& server) {
   server.crash();
   invariants_.server_forgot();
   record_.server_forgot(server.index());
@@ -420,6 +459,13 @@ void Simulation::pause_some_server() {
   SimServer& server = some_server();
   if (!server.process().alive()) return;
   server.process().pause(static_cast<Nanoseconds>(random_.below(static_cast<uint64_t>(scenario_.lease))));
+}
+
+void Simulation::set_some_clock() {
+  const auto by = static_cast<Nanoseconds>(random_.below(2 * static_cast<uint64_t>(kFarthestJump)));
+  Member* const member = random_.chance(0.5) ? some_live_client() : nullptr;
+  SimProcess& process = member != nullptr ? member->client->process() : some_server().process();
+  process.jump_wall_clock(by - kFarthestJump);
 }
 
 void Simulation::cut_some_pair() {

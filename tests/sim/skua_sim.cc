@@ -155,7 +155,8 @@ std::string_view focus_for(std::string_view bug) {
       {"no-walk", "fence"},                     {"old-cache-entry", "wrap"},      {"reuse-one-epoch-early", "reuse"},
       {"reuse-without-grace", "reuse"},         {"token-without-generation", "reuse"},
       {"stale-grant-ends-operation", "memory"}, {"first-announcement-lost", "calm"},
-      {"first-sign-of-life-is-late", "calm"}};
+      {"first-sign-of-life-is-late", "calm"},   {"time-never-goes-back", "drift"},
+      {"walk-past-the-origin", "wrap"}};
   const auto found = all.find(bug);
   return found == all.end() ? std::string_view{} : found->second;
 }
@@ -280,9 +281,9 @@ int main(int argc, char** argv) {
   app.add_option("--first", arguments.range.first, "The first of them (1)");
   auto* seed = app.add_option("--seed", arguments.seed, "Run this one, and show its last events");
   app.add_option("--faults", arguments.range.faults,
-                 "none, all (default), or data, control, crash, pause, restart joined by '+'");
+                 "none, all (default), or data, control, crash, pause, restart, clock joined by '+'");
   app.add_option("--focus", arguments.range.focus,
-                 "Look closely at one thing: reuse, expiry, overtaken, memory, wrap, fence, neighbour, calm");
+                 "Look closely at one thing: reuse, expiry, overtaken, memory, wrap, fence, neighbour, calm, drift");
   app.add_option("--set", arguments.settings, "NAME=VALUE of the scenario, over what the seed drew");
   app.add_option("--jobs", arguments.range.jobs, "Threads (all cores)");
   app.add_option("--trace", arguments.trace, "Events to show of a single seed (200)");

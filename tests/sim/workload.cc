@@ -9,6 +9,7 @@ namespace skua::sim {
 namespace {
 
 constexpr Nanoseconds kLongThink = 20 * kMillisecond;
+constexpr Nanoseconds kClockWindow = 50 * kMillisecond;  // ServerTime's, as simulated
 
 }  // namespace
 
@@ -117,7 +118,10 @@ std::string Worker::new_value(size_t key, uint64_t number) {
 // How far apart two clients' ideas of a server's time may be.
 Nanoseconds Worker::time_slack() const {
   const Scenario& s = place_.scenario;
-  Nanoseconds slack = 2 * kMillisecond + 4 * s.plan.message_latency_max + 2 * s.plan.timer_lateness_max;
+  // Over what a client and the server drift apart: two windows of ServerTime, a silence, a value's life.
+  const Nanoseconds apart = 4 * kClockWindow + s.lease + s.longest_ttl;
+  Nanoseconds slack = static_cast<Nanoseconds>(2 * s.plan.clock_drift_max * static_cast<double>(apart));
+  slack += 2 * kMillisecond + 4 * s.plan.message_latency_max + 2 * s.plan.timer_lateness_max;
   if (s.plan.pause_chance > 0) slack += 4 * s.plan.pause_max;
   if (s.client_pauses > 0 || s.server_pauses > 0 || s.cuts > 0) slack += 4 * s.lease;
   if (s.plan.message_break_chance > 0 || s.control_breaks > 0) slack += 100 * kMillisecond;
@@ -127,7 +131,8 @@ Nanoseconds Worker::time_slack() const {
 PutOptions Worker::options_for(size_t key, Operation& operation) {
   PutOptions options;
   if (!place_.record.keys()[key].expires || random_.chance(0.3)) return options;
-  options.ttl = kMillisecond + static_cast<Nanoseconds>(random_.below(30 * kMillisecond));
+  const auto longest = static_cast<uint64_t>(place_.scenario.longest_ttl);
+  options.ttl = kMillisecond + static_cast<Nanoseconds>(random_.below(longest));
   const Nanoseconds rounded = options.ttl / kMillisecond * kMillisecond;
   operation.expires_from = std::max<Nanoseconds>(operation.called_at, operation.called_at + rounded - time_slack());
   return options;

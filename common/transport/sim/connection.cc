@@ -65,6 +65,7 @@ Connection::Connection(SimWorld& world, SimProcess& client, ConnectTarget target
   capabilities_.transport = "sim";
   capabilities_.queue_depth = world.plan().queue_depth;
   capabilities_.max_message_bytes = world.plan().max_message_bytes;
+  capabilities_.remote_atomics = !world.plan().atomics_by_server;
   capabilities_.read_only = target_.read_only;
 }
 
@@ -188,6 +189,11 @@ void Connection::take_effect(const FlightPtr& flight, const Effect& effect) {
     if (!run_atomic(flight, target.address)) return;
   } else {
     copy_piece(*flight, effect.piece, target.address);
+    if (flight->request.verb == Verb::kRead && world_.random().chance(world_.plan().resent_read_chance)) {
+      const Nanoseconds again = world_.now() + world_.between(1, world_.plan().slow_line_max);
+      schedule_effect(flight, Effect{again, effect.piece, shift_});
+      return;
+    }
   }
   if (--flight->pieces_left == 0) answer(flight, CompletionStatus::kSuccess);
 }
@@ -220,14 +226,26 @@ void Connection::copy_piece(Flight& flight, size_t piece, std::byte* memory) {
   }
 }
 
-// False: it waits for another atomic's write-back, and with it all that is under way on this connection.
+// An atomic waits, and with it all that is under way on this connection.
+void Connection::put_off(const FlightPtr& flight, Nanoseconds wait) {
+  shift_what_is_under_way(wait);
+  schedule_effect(flight, Effect{world_.now() + wait, 0, shift_});
+}
+
+// False: it waits for another atomic's write-back, or for the server's process that executes it.
 bool Connection::run_atomic(const FlightPtr& flight, std::byte* word) {
   const auto busy = responder_->busy.find(word);
   if (busy != responder_->busy.end() && busy->second >= world_.now()) {
-    const Nanoseconds wait = busy->second - world_.now() + 1;
-    shift_what_is_under_way(wait);
-    schedule_effect(flight, Effect{world_.now() + wait, 0, shift_});
+    put_off(flight, busy->second - world_.now() + 1);
     return false;
+  }
+  if (!capabilities_.remote_atomics) {
+    const Nanoseconds standstill = responder_->process->paused_until() - world_.now();
+    if (standstill > 0 || !flight->handed_over) {
+      flight->handed_over = true;
+      put_off(flight, std::max<Nanoseconds>(standstill, 0) + world_.between(1, 2 * world_.plan().verb_latency_max));
+      return false;
+    }
   }
   const WorkRequest& request = flight->request;
   flight->found = load_word(word);

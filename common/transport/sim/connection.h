@@ -61,6 +61,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::vector<std::byte> data;      // WRITE: what is written; READ: what was read
     std::vector<uint64_t> pieces;     // boundaries; piece i is [pieces[i], pieces[i + 1])
     size_t pieces_left = 0;
+    bool handed_over = false;         // an atomic that the server's process executes: it has the message
     uint64_t found = 0;               // by an atomic
     bool answered = false;
     CompletionStatus status = CompletionStatus::kSuccess;
@@ -84,6 +85,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void take_effect(const FlightPtr& flight, const Effect& effect);
   void copy_piece(Flight& flight, size_t piece, std::byte* memory);
   bool run_atomic(const FlightPtr& flight, std::byte* word);
+  void put_off(const FlightPtr& flight, Nanoseconds wait);
   void write_back(std::byte* word, uint64_t value);
   Access access(const Flight& flight) const;
   void answer(const FlightPtr& flight, CompletionStatus status);

@@ -18,11 +18,15 @@ struct FaultPlan {
   double break_chance = 0;                  // the connection breaks at this verb, and its completion is lost
   double late_chance = 0;                   // of a broken or abandoned connection: what is under way lands later
   Nanoseconds late_max = 500 * kMillisecond;
+  double resent_read_chance = 0;            // a line of a READ whose answer was lost: it is read once more, later
   double connect_failure_chance = 0;
   Nanoseconds fence_max = 50'000;           // until a fence is certain
   // A CAS that fails stores what it read a little later: atomic among verbs, not with what the server's CPU does.
   // Only for a server whose own CAS goes through the data plane; no seed turns it on.
   bool failed_cas_writes_back = false;
+  // A device without remote atomics: CAS and FETCH_ADD are messages, which the server's process executes, later when it
+  // is paused.
+  bool atomics_by_server = false;
   // A device that breaks the seam's promise: a CAS may overtake the WRITE before it. Blocks are then seen in part, and
   // their checksum must show it. Only without breaks and crashes, which would leave such blocks for good.
   bool writes_are_overtaken = false;
@@ -40,6 +44,7 @@ struct FaultPlan {
   // Processes.
   Nanoseconds timer_lateness_max = 20'000;
   Nanoseconds clock_skew_max = 0;           // of wall clocks against each other
+  double clock_drift_max = 0;               // how much faster or slower than the world's a process's clock may run
   double pause_chance = 0;                  // per function that a process runs
   Nanoseconds pause_max = 20 * kMillisecond;
 

@@ -45,6 +45,7 @@ void Link::send(Side from, const control::Envelope& envelope) {
   Item item;
   item.envelope = envelope;
   push(1 - from, std::move(item), world_.between(world_.plan().message_latency_min, world_.plan().message_latency_max));
+  if (world_.message_observer_) world_.message_observer_(*ends_[from].process);
 }
 
 void Link::push(Side to, Item item, Nanoseconds delay) {
@@ -68,6 +69,7 @@ void Link::deliver(Side to) {
     trace("delivered", to, 0, 0);
     const auto on_envelope = end.events.on_envelope;
     if (on_envelope) on_envelope(*item.envelope);
+    if (world_.message_observer_) world_.message_observer_(*end.process);
   } else if (item.closed) {
     trace("channel closed", to, 0, 0);
     end.open = false;

@@ -251,6 +251,70 @@ TEST(SimWeakness, AtomicsStayAtomicAmongEachOtherThoughFailedOnesWriteBack) {
   EXPECT_EQ(plane.memory[0], 100u);
 }
 
+TEST(SimWeakness, AnswerThatWasLostIsReadAgainLater) {
+  size_t again = 0;
+  size_t newer = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    FaultPlan plan = FaultPlan::calm();
+    plan.resent_read_chance = 0.5;
+    DataPlane plane(seed, plan);
+    size_t times = 0;
+    plane.world.observe([&](const VerbEffect& effect) {
+      if (effect.verb == Verb::kRead) plane.memory[0] = ++times;  // what the next one reads
+    });
+    const auto qp = plane.connect(plane.client, 1);
+    std::vector<uint64_t> seen(1);
+    const WorkRequest read[] = {transfer(Verb::kRead, 0, seen)};
+    const auto completions = plane.run(*qp, read);
+    ASSERT_EQ(completions.size(), 1u);
+    EXPECT_EQ(completions[0].status, CompletionStatus::kSuccess);
+    ASSERT_GE(times, 1u);
+    EXPECT_EQ(seen[0], times - 1) << "the last answer counts";
+    again += times > 1 ? 1 : 0;
+    newer += seen[0] > 0 ? 1 : 0;
+  }
+  EXPECT_GT(again, kSeeds / 4);
+  EXPECT_EQ(newer, again);
+}
+
+TEST(SimWeakness, AtomicsExecutedByTheServerWaitWhileItStandsStillAndReadsDoNot) {
+  FaultPlan plan = FaultPlan::calm();
+  plan.atomics_by_server = true;
+  DataPlane plane(4, plan);
+  const auto qp = plane.connect(plane.client, 1);
+  EXPECT_FALSE(qp->capabilities().remote_atomics);
+  const auto other = plane.connect(plane.client, 2);
+  plane.server.pause(5 * kMillisecond);
+  uint64_t found = 77;
+  std::vector<uint64_t> ones(8, 1);
+  std::vector<uint64_t> behind(8);
+  std::vector<uint64_t> seen(1, 55);
+  const WorkRequest chain[] = {transfer(Verb::kWrite, 64, ones), compare_and_swap({0, 0, 9}, found),
+                               transfer(Verb::kRead, 0, behind)};
+  ASSERT_EQ(qp->post(chain), 3u);
+  const WorkRequest read[] = {transfer(Verb::kRead, 64, seen)};
+  plane.world.run_for(kMillisecond);
+  plane.run(*other, read);
+  EXPECT_EQ(seen[0], 1u) << "the WRITE before the CAS needs nobody";
+  EXPECT_EQ(plane.memory[0], 0u) << "the CAS needs the server's process";
+  plane.world.run_for(10 * kMillisecond);
+  EXPECT_EQ(plane.memory[0], 9u);
+  EXPECT_EQ(found, 0u);
+  EXPECT_EQ(behind[0], 9u) << "a READ behind it waits for it";
+}
+
+TEST(SimWeakness, AtomicsExecutedByTheServerAreAtomic) {
+  FaultPlan plan = FaultPlan::calm();
+  plan.atomics_by_server = true;
+  DataPlane plane(4, plan);
+  SimProcess& other = plane.world.add_process("other");
+  const Adder a(plane, plane.client, 1);
+  const Adder b(plane, other, 2);
+  plane.world.run_for(kSecond);
+  EXPECT_EQ(a.added + b.added, 100u);
+  EXPECT_EQ(plane.memory[0], 100u);
+}
+
 TEST(SimWeakness, CutConnectionLosesItsVerbsAndThenItself) {
   DataPlane plane(4);
   const auto qp = plane.connect(plane.client, 1);

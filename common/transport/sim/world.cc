@@ -14,6 +14,7 @@ namespace skua::sim {
 SimProcess::SimProcess(SimWorld& world, uint32_t id, std::string name)
     : world_(world), id_(id), name_(std::move(name)), random_(world.random().next()) {
   clock_skew_ = world.between(0, world.plan().clock_skew_max);
+  clock_rate_ = 1 + world.plan().clock_drift_max * (2 * random_.unit() - 1);
 }
 
 void SimProcess::post(std::function<void()> function) {
@@ -31,7 +32,9 @@ Executor::TimerId SimProcess::after(Nanoseconds delay, std::function<void()> fun
   if (!alive_) return timer;
   timers_.insert(timer);
   const Nanoseconds late = world_.between(0, world_.plan().timer_lateness_max);
-  world_.schedule(std::max<Nanoseconds>(delay, 0) + late, [this, timer, run = std::move(function)] {
+  const auto own = static_cast<double>(std::max<Nanoseconds>(delay, 0));
+  const auto duration = static_cast<Nanoseconds>(own / clock_rate_) + 1;
+  world_.schedule(duration + late, [this, timer, run = std::move(function)] {
     if (timers_.erase(timer) != 0) run();
   }, this);
   return timer;
@@ -39,9 +42,20 @@ Executor::TimerId SimProcess::after(Nanoseconds delay, std::function<void()> fun
 
 void SimProcess::cancel(TimerId timer) { timers_.erase(timer); }
 
-Nanoseconds SimProcess::now() const { return world_.now(); }
+Nanoseconds SimProcess::now() const {
+  return static_cast<Nanoseconds>(static_cast<double>(world_.now()) * clock_rate_);
+}
 
-int64_t SimProcess::wall_ms() const { return 1'700'000'000'000 + (world_.now() + clock_skew_) / kMillisecond; }
+int64_t SimProcess::wall_ms() const { return 1'700'000'000'000 + (now() + clock_skew_) / kMillisecond; }
+
+void SimProcess::jump_wall_clock(Nanoseconds by) {
+  TraceEvent event;
+  event.at = world_.now();
+  event.process = id_;
+  event.bytes = static_cast<uint64_t>(by < 0 ? -by : by);
+  world_.trace().add(by < 0 ? "clock set back" : "clock set forward", event);
+  clock_skew_ += by;
+}
 
 void SimProcess::notify_activity() {
   if (!alive_ || activity_scheduled_) return;

@@ -17,6 +17,7 @@
 //    part, may land much later, or never, until the server has fenced the session;
 //  - local memory of a READ is filled right before its completion, that of a WRITE is read when it is posted and must
 //    be the same at its completion (checked).
+// Each process's clocks run at a rate of their own, and wall clocks jump.
 // Control connections are FIFO, delay, stall while their ends are cut off from each other, and break.
 //
 // Owns:    processes. What make_ and listen return, and all who use them, end before the world.
@@ -88,6 +89,9 @@ class SimProcess final : public Executor, public Dialer, public Entropy, private
   void crash();
   void restart();
   void pause(Nanoseconds duration);
+  Nanoseconds paused_until() const { return paused_until_; }
+  // The wall clock is set, forward or back; what measures durations does not notice.
+  void jump_wall_clock(Nanoseconds by);
 
  private:
   friend class SimWorld;
@@ -103,6 +107,7 @@ class SimProcess final : public Executor, public Dialer, public Entropy, private
   std::string name_;
   Random random_;
   Nanoseconds clock_skew_ = 0;
+  double clock_rate_ = 1;  // against the world's clock
   bool alive_ = true;
   uint64_t incarnation_ = 1;
   Nanoseconds paused_until_ = 0;
@@ -156,6 +161,8 @@ class SimWorld {
 
   // Called behind every effect, before anything else happens. It may schedule, and must not crash a process itself.
   void observe(std::function<void(const VerbEffect&)> observer) { observer_ = std::move(observer); }
+  // Called behind every control message that a process has sent or has been given, under the same conditions.
+  void observe_messages(std::function<void(SimProcess&)> observer) { message_observer_ = std::move(observer); }
 
   // For the parts of the world. An event with a process runs only in the incarnation that it was scheduled for, and
   // not while the process is paused.
@@ -168,6 +175,7 @@ class SimWorld {
   friend class SimConnector;
   friend class SimTarget;
   friend class Connection;
+  friend class Link;
 
   struct Event {
     Nanoseconds at;
@@ -194,6 +202,7 @@ class SimWorld {
   std::vector<Event> events_;  // a heap
   Trace trace_;
   std::function<void(const VerbEffect&)> observer_;
+  std::function<void(SimProcess&)> message_observer_;
   std::vector<std::unique_ptr<SimProcess>> processes_;
   std::map<Pair, bool> cuts_;
   std::map<std::string, std::shared_ptr<ListenerState>> listeners_;  // by address

@@ -68,6 +68,38 @@ TEST(SimProcess, PostedFunctionsRunInOrderAndTimersNotEarly) {
   EXPECT_EQ(world.now(), start + kSecond);
 }
 
+TEST(SimProcess, ClocksDriftApartAndTimersGoByTheirOwn) {
+  FaultPlan plan = FaultPlan::calm();
+  plan.clock_drift_max = 0.05;
+  SimWorld world(3, plan);
+  std::vector<Nanoseconds> passed;
+  for (int i = 0; i < 20; ++i) {
+    SimProcess& process = world.add_process("p");
+    const Nanoseconds start = process.clock().now();
+    process.after(kSecond, [&passed, &process, start] { passed.push_back(process.clock().now() - start); });
+  }
+  std::vector<Nanoseconds> fired;
+  while (world.step()) fired.push_back(world.now());
+  ASSERT_EQ(passed.size(), 20u);
+  for (const Nanoseconds own : passed) {
+    EXPECT_GE(own, kSecond) << "never early by its own clock";
+    EXPECT_LE(own, kSecond + 50'000);
+  }
+  EXPECT_GT(fired.back() - fired.front(), 50 * kMillisecond) << "of 100 ms that they may be apart";
+}
+
+TEST(SimProcess, WallClockJumpsAndDurationsDoNotNotice) {
+  SimWorld world(1, FaultPlan::calm());
+  SimProcess& process = world.add_process("p");
+  const int64_t wall = process.clock().wall_ms();
+  const Nanoseconds now = process.clock().now();
+  process.jump_wall_clock(-3600 * kSecond);
+  EXPECT_EQ(process.clock().wall_ms(), wall - 3'600'000);
+  EXPECT_EQ(process.clock().now(), now);
+  process.jump_wall_clock(7200 * kSecond);
+  EXPECT_EQ(process.clock().wall_ms(), wall + 3'600'000);
+}
+
 TEST(SimProcess, CancelledTimerDoesNotFire) {
   SimWorld world(1, FaultPlan::calm());
   SimProcess& process = world.add_process("p");
@@ -123,6 +155,17 @@ TEST_F(ControlPlane, MessagesArriveOnceAndInOrder) {
     EXPECT_EQ(accepted.received[i - 1], i);
     EXPECT_EQ(dialler.received[i - 1], 100 + i);
   }
+}
+
+TEST_F(ControlPlane, EveryMessageIsSeenBehindItsSenderAndItsReceiver) {
+  dial();
+  std::vector<std::pair<std::string, size_t>> seen;  // who, and what had been received by then
+  world.observe_messages([&](SimProcess& process) { seen.emplace_back(process.name(), accepted.received.size()); });
+  dialler.channel->send(numbered(1));
+  world.run_for(kMillisecond);
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[0], std::make_pair(std::string("client"), size_t{0}));
+  EXPECT_EQ(seen[1], std::make_pair(std::string("server"), size_t{1}));
 }
 
 TEST_F(ControlPlane, WhatWasSentBeforeAnOrderlyCloseStillArrives) {
