@@ -15,6 +15,7 @@ namespace {
 using testing::described_value;
 using testing::is_described_value;
 using testing::LocalCluster;
+using testing::must;
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int kRounds = 150;
@@ -52,7 +53,7 @@ TEST_F(Contention, IncrementsOfOneKeyAllCount) {
   });
   const auto client = cluster_.connect(cluster_.client_options("auto"));
   const auto session = std::move(*client->open_session());
-  EXPECT_EQ(*session->increment("counter", 0), static_cast<int64_t>(kThreads) * kRounds);
+  EXPECT_EQ(must(session->increment("counter", 0)), static_cast<int64_t>(kThreads) * kRounds);
 }
 
 TEST_F(Contention, OnePutIfAbsentWinsEachRoundAndEveryoneSeesIt) {
@@ -123,7 +124,7 @@ TEST_F(Contention, CompareAndSwapLosesNoUpdate) {
   });
   const auto client = cluster_.connect(cluster_.client_options("auto"));
   const auto session = std::move(*client->open_session());
-  EXPECT_EQ(std::stoll(std::string((**session->get("cas")).bytes)), swapped.load());
+  EXPECT_EQ(std::stoll(std::string((*must(session->get("cas"))).bytes)), swapped.load());
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 // LocalCluster runs servers inside the test's process: real sockets, real shared memory, no files.
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "client/client.h"
@@ -40,6 +42,13 @@ class LocalCluster {
  private:
   std::vector<std::unique_ptr<Node>> nodes_;
 };
+
+// What an operation returned. Throws, and so fails the test with the operation's own words, when it is an error.
+template <class T>
+T must(Result<T> result) {
+  if (!result) throw std::runtime_error(result.error().to_string());
+  return std::move(*result);
+}
 
 // A value that says what it should be: key, length and number decide every byte, so that one check judges any read.
 std::string described_value(std::string_view key, size_t bytes, uint64_t number);

@@ -13,6 +13,7 @@ namespace {
 using testing::described_value;
 using testing::LocalCluster;
 using testing::LocalClusterOptions;
+using testing::must;
 
 class Memory : public ::testing::TestWithParam<const char*> {
  protected:
@@ -53,8 +54,8 @@ TEST_P(Memory, FullHeapRefusesKeepsTheOldValueAndWorksAgainAfterRemoves) {
   const auto larger = session_->put(stored[0], std::string(8'000'000, 'y'));
   ASSERT_FALSE(larger);
   EXPECT_EQ(larger.error().code(), StatusCode::kOutOfMemory);
-  EXPECT_EQ((**session_->get(stored[0])).bytes, large);
-  for (const std::string& key : stored) EXPECT_TRUE(*session_->remove(key));
+  EXPECT_EQ((*must(session_->get(stored[0]))).bytes, large);
+  for (const std::string& key : stored) EXPECT_TRUE(must(session_->remove(key)));
   for (size_t i = 0; i < stored.size() / 2; ++i) {
     const auto again = session_->put(stored[i], large);
     ASSERT_TRUE(again) << i << ": " << again.error().to_string();
@@ -115,8 +116,8 @@ TEST(TableFull, IsOutOfMemoryAndWorksAgainAfterRemoves) {
   EXPECT_THAT(put.error().message(), ::testing::HasSubstr("--expected-keys"));
   const std::string refused = keys.back();
   keys.pop_back();
-  for (const std::string& key : keys) EXPECT_EQ((**session->get(key)).bytes, "v");
-  for (const std::string& key : keys) EXPECT_TRUE(*session->remove(key));
+  for (const std::string& key : keys) EXPECT_EQ((*must(session->get(key))).bytes, "v");
+  for (const std::string& key : keys) EXPECT_TRUE(must(session->remove(key)));
   EXPECT_TRUE(session->put(refused, "v"));
 }
 

@@ -15,6 +15,7 @@ namespace {
 using testing::described_value;
 using testing::LocalCluster;
 using testing::LocalClusterOptions;
+using testing::must;
 using ::testing::HasSubstr;
 
 class Operations : public ::testing::TestWithParam<const char*> {
@@ -52,8 +53,8 @@ std::unique_ptr<LocalCluster> Operations::cluster_;
 
 TEST_P(Operations, GetOfAbsentKeyIsNothing) {
   EXPECT_EQ(read(key()), "<absent>");
-  EXPECT_FALSE(*session_->exists(key()));
-  EXPECT_FALSE(*session_->remove(key()));
+  EXPECT_FALSE(must(session_->exists(key())));
+  EXPECT_FALSE(must(session_->remove(key())));
 }
 
 TEST_P(Operations, PutThenGetReturnsTheValue) {
@@ -61,7 +62,7 @@ TEST_P(Operations, PutThenGetReturnsTheValue) {
   EXPECT_EQ(read(key()), "one");
   ASSERT_TRUE(session_->put(key(), "two"));
   EXPECT_EQ(read(key()), "two");
-  EXPECT_TRUE(*session_->exists(key()));
+  EXPECT_TRUE(must(session_->exists(key())));
 }
 
 TEST_P(Operations, AnotherSessionSeesWhatWasPut) {
@@ -74,9 +75,9 @@ TEST_P(Operations, AnotherSessionSeesWhatWasPut) {
 
 TEST_P(Operations, RemoveMakesTheKeyAbsentAndItCanComeBack) {
   ASSERT_TRUE(session_->put(key(), "x"));
-  EXPECT_TRUE(*session_->remove(key()));
+  EXPECT_TRUE(must(session_->remove(key())));
   EXPECT_EQ(read(key()), "<absent>");
-  EXPECT_FALSE(*session_->remove(key()));
+  EXPECT_FALSE(must(session_->remove(key())));
   ASSERT_TRUE(session_->put(key(), "again"));
   EXPECT_EQ(read(key()), "again");
 }
@@ -86,11 +87,11 @@ TEST_P(Operations, EmptyValueIsNotAbsence) {
   const auto got = session_->get(key());
   ASSERT_TRUE(got && *got);
   EXPECT_EQ((*got)->bytes.size(), 0U);
-  EXPECT_TRUE(*session_->exists(key()));
+  EXPECT_TRUE(must(session_->exists(key())));
   const auto into = session_->get_into(key(), {});
   ASSERT_TRUE(into && *into);
   EXPECT_EQ((*into)->value_bytes, 0U);
-  EXPECT_TRUE(*session_->remove(key()));
+  EXPECT_TRUE(must(session_->remove(key())));
 }
 
 TEST_P(Operations, KeysOfAnyBytesAreDifferentKeys) {
@@ -98,14 +99,14 @@ TEST_P(Operations, KeysOfAnyBytesAreDifferentKeys) {
   const std::vector<std::string> names = {"a\0b"s, "a\0c"s, "a"s, "\0"s, "\xff\xfe"s, "a b\n"s, "a\0"s};
   for (size_t i = 0; i < names.size(); ++i) ASSERT_TRUE(session_->put(names[i], std::to_string(i)));
   for (size_t i = 0; i < names.size(); ++i) EXPECT_EQ(read(names[i]), std::to_string(i));
-  for (const std::string& name : names) EXPECT_TRUE(*session_->remove(name));
+  for (const std::string& name : names) EXPECT_TRUE(must(session_->remove(name)));
 }
 
 TEST_P(Operations, KeyLimitsAreRefusedBeforeAnythingIsSent) {
   const std::string longest(proto::kMaxKeyBytes, 'k');
   ASSERT_TRUE(session_->put(longest, "v"));
   EXPECT_EQ(read(longest), "v");
-  EXPECT_TRUE(*session_->remove(longest));
+  EXPECT_TRUE(must(session_->remove(longest)));
   const uint64_t before = cost(OperationKind::kPut).round_trips;
   for (const size_t bytes : {size_t{0}, proto::kMaxKeyBytes + 1, size_t{64} << 10, size_t{1} << 20}) {
     const auto refused = session_->put(std::string(bytes, 'k'), "v");
@@ -143,7 +144,7 @@ TEST_P(Operations, LargestValueIsStoredAndOneByteMoreIsRefused) {
   const auto refused = session_->put(key(), value + "x");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), StatusCode::kInvalidArgument);
-  EXPECT_TRUE(*session_->remove(key()));
+  EXPECT_TRUE(must(session_->remove(key())));
 }
 
 TEST_P(Operations, GetIntoNamesBothSizesWhenItDoesNotFit) {
@@ -163,27 +164,27 @@ TEST_P(Operations, PutIfAbsentStoresOnce) {
 }
 
 TEST_P(Operations, CompareAndSwapTakesOnlyTheExpectedVersion) {
-  const VersionToken first = *session_->put(key(), "1");
+  const VersionToken first = must(session_->put(key(), "1"));
   const auto swapped = session_->compare_and_swap(key(), first, "2");
   ASSERT_TRUE(swapped && swapped->swapped);
   EXPECT_FALSE(session_->compare_and_swap(key(), first, "3")->swapped);
   EXPECT_EQ(read(key()), "2");
-  const VersionToken read_version = (**session_->get(key())).version;
+  const VersionToken read_version = (*must(session_->get(key()))).version;
   EXPECT_EQ(read_version, swapped->version);
   EXPECT_FALSE(session_->compare_and_swap(key("absent"), first, "3")->swapped);
 }
 
 TEST_P(Operations, VersionTokenSurvivesItsText) {
-  const VersionToken token = *session_->put(key(), "1");
+  const VersionToken token = must(session_->put(key(), "1"));
   EXPECT_EQ(VersionToken::parse(token.to_string()), token);
   EXPECT_FALSE(VersionToken::parse("12"));
   EXPECT_FALSE(VersionToken::parse("1.2x"));
 }
 
 TEST_P(Operations, IncrementCountsAndRefusesWhatIsNoNumber) {
-  EXPECT_EQ(*session_->increment(key()), 1);
-  EXPECT_EQ(*session_->increment(key(), 41), 42);
-  EXPECT_EQ(*session_->increment(key(), -50), -8);
+  EXPECT_EQ(must(session_->increment(key())), 1);
+  EXPECT_EQ(must(session_->increment(key(), 41)), 42);
+  EXPECT_EQ(must(session_->increment(key(), -50)), -8);
   EXPECT_EQ(read(key()), "-8");
   ASSERT_TRUE(session_->put(key(), "9223372036854775807"));
   EXPECT_EQ(session_->increment(key()).error().code(), StatusCode::kInvalidArgument);
@@ -200,8 +201,8 @@ TEST_P(Operations, ExpiredKeyIsAbsentForEveryOperation) {
   const Nanoseconds end = system_clock().now() + 10 * kSecond;
   while (read(key()) != "<absent>" && system_clock().now() < end) session_->poll_or_wait();
   EXPECT_EQ(read(key()), "<absent>");
-  EXPECT_FALSE(*session_->exists(key()));
-  EXPECT_FALSE(*session_->remove(key()));
+  EXPECT_FALSE(must(session_->exists(key())));
+  EXPECT_FALSE(must(session_->remove(key())));
   EXPECT_TRUE(session_->put_if_absent(key(), "new")->stored);
   EXPECT_EQ(read(key()), "new");
   PutOptions wrong;
@@ -320,12 +321,12 @@ TEST_P(Operations, RoundTripsAreWhatTheProtocolSays) {
   const auto cached = counted(OperationKind::kGet, [&] { EXPECT_EQ(read(name), "2"); });
   EXPECT_EQ(cached.round_trips, 1U);
   EXPECT_EQ(cached.reads, 2U);
-  const VersionToken version = (**session_->get(name)).version;
+  const VersionToken version = (*must(session_->get(name))).version;
   const auto swap = counted(OperationKind::kCompareAndSwap, [&] {
     EXPECT_TRUE(session_->compare_and_swap(name, version, "3")->swapped);
   });
   EXPECT_EQ(swap.round_trips, 1U);
-  const auto removed = counted(OperationKind::kRemove, [&] { EXPECT_TRUE(*session_->remove(name)); });
+  const auto removed = counted(OperationKind::kRemove, [&] { EXPECT_TRUE(must(session_->remove(name))); });
   EXPECT_EQ(removed.round_trips, 1U);
   ASSERT_TRUE(session_->put(name, "4"));
   ClientOptions uncached = cluster_->client_options(GetParam());
