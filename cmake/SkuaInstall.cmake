@@ -18,6 +18,8 @@ set(SKUA_FIND_fmt::fmt "find_dependency(fmt)")
 set(SKUA_FIND_spdlog::spdlog "find_dependency(spdlog)")
 set(SKUA_FIND_PkgConfig::XXHASH
   "find_dependency(PkgConfig)\npkg_check_modules(XXHASH REQUIRED QUIET IMPORTED_TARGET libxxhash)")
+set(SKUA_FIND_PkgConfig::VERBS
+  "find_dependency(PkgConfig)\npkg_check_modules(VERBS REQUIRED QUIET IMPORTED_TARGET libibverbs librdmacm)")
 
 # Adds TARGET and what it links to the lists OWN (targets of this project) and OUTSIDE (the rest).
 function(skua_link_closure target own outside)

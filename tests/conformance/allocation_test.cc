@@ -9,11 +9,12 @@ namespace {
 
 class Allocation : public testing::TestWithParam<const char*> {};
 
-INSTANTIATE_TEST_SUITE_P(Transport, Allocation, testing::Values("shm", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Transport, Allocation, testing::Values("shm", "tcp", "verbs", "verbs_nic"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST_P(Allocation, DataPathAllocatesNothing) {
   const auto fixture = make_fixture(GetParam());
+  if (!fixture->missing().empty()) GTEST_SKIP() << fixture->missing();
   const Arena arena(4 * kMiB);
   auto target = fixture->make_target({}, arena.info());
   ASSERT_TRUE(target) << target.error().to_string();

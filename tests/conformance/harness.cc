@@ -16,6 +16,7 @@
 #include "common/transport/shm/shm.h"
 #include "common/transport/shm/shm_pages.h"
 #include "common/transport/tcp/tcp.h"
+#include "tests/conformance/verbs_fixture.h"
 
 namespace skua::conformance {
 namespace {
@@ -92,6 +93,8 @@ class TcpFixture final : public Fixture {
 
 std::unique_ptr<Fixture> make_fixture(const std::string& transport) {
   if (transport == "shm") return std::make_unique<ShmFixture>();
+  if (transport == "verbs") return make_verbs_fixture(VerbsAtomics::kCpu);
+  if (transport == "verbs_nic") return make_verbs_fixture(VerbsAtomics::kDevice);
   SKUA_CHECK(transport == "tcp", transport);
   return std::make_unique<TcpFixture>();
 }

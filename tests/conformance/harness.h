@@ -32,8 +32,13 @@ class Fixture {
   virtual std::pair<Descriptor, std::string> make_silent_listener() = 0;
   // The server's CPU executes the verbs, and a stopped server answers nothing.
   virtual bool server_executes() const = 0;
+  // Why this machine cannot run it; empty: it can.
+  virtual std::string missing() const { return ""; }
 };
+// "shm", "tcp", "verbs" (atomics by the server's CPU), "verbs_nic" (by the device).
 std::unique_ptr<Fixture> make_fixture(const std::string& transport);
+// What capabilities and names say: "verbs" for both of the last.
+inline std::string name_of(const std::string& transport) { return transport.substr(0, transport.find('_')); }
 
 // Sparse memory behind a memfd, as a server has it.
 class Arena {

@@ -103,7 +103,7 @@ BANNED = (
             r"client/client\.cc$",
             r"client/client_core\.\w+$",
             r"common/control/asio_\w+\.\w+$",
-            r"common/transport/(tcp|shm)/",
+            r"common/transport/(tcp|shm|verbs)/",
             r"server/(server|node)\.\w+$",
             r"tests/",
             r"bench/",

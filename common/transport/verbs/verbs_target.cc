@@ -1,0 +1,269 @@
+#include "common/transport/verbs/verbs_target.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "common/base/log.h"
+#include "common/transport/verbs/explain.h"
+#include "common/transport/verbs/ibv_queries.h"
+
+namespace skua {
+namespace {
+
+constexpr int kBacklog = 256;
+
+void watch(int epoll, int descriptor) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  ::epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event);
+}
+
+}  // namespace
+
+VerbsTarget::~VerbsTarget() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake();
+  thread_.join();
+}
+
+Result<void> VerbsTarget::start() {
+  if (!std::has_single_bit(options_.slab_bytes) || options_.slab_bytes < 4096) {
+    return fail(StatusCode::kConfiguration, "slabs of " + std::to_string(options_.slab_bytes) +
+                                                " bytes: a power of two from 4096 is needed");
+  }
+  const VerbsSettings& settings = options_.settings;
+  const bool wildcard = NetAddress{options_.listen_host, 0}.is_wildcard();
+  const auto queries = make_ibv_queries();
+  auto chosen = choose_device(*queries, {settings.device, settings.port, settings.gid_index,
+                                         wildcard ? std::string() : options_.listen_host});
+  if (!chosen) return fail(chosen.error().code(), options_.listener_name + ": " + chosen.error().message());
+  choice_ = std::move(*chosen);
+  if (options_.atomics == VerbsAtomics::kDevice && !choice_.remote_atomics) {
+    return fail(StatusCode::kConfiguration, options_.listener_name + ": " + choice_.device +
+                                                " has no remote atomics: use --rdma-atomics cpu");
+  }
+  SKUA_RETURN_IF_ERROR(listen());
+  wake_.reset(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  wait_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  if (!wake_ || !wait_) return fail(StatusCode::kResourceExhausted, "verbs target: " + errno_text(errno));
+  completions_.reset(::ibv_create_comp_channel(listener_->verbs));
+  if (!completions_) return fail(StatusCode::kResourceExhausted, "ibv_create_comp_channel: " + errno_text(errno));
+  SKUA_RETURN_IF_ERROR(make_non_blocking(completions_->fd));
+  SKUA_RETURN_IF_ERROR(make_non_blocking(listener_->verbs->async_fd));
+  for (const int descriptor : {events_->fd, completions_->fd, wake_.get(), listener_->verbs->async_fd}) {
+    watch(wait_.get(), descriptor);
+  }
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    return fail(StatusCode::kResourceExhausted, std::string("no thread for the verbs target: ") + error.what());
+  }
+  log_info("verbs: " + choice_.reason + "; atomics by the " +
+           (options_.atomics == VerbsAtomics::kDevice ? "device" : "CPU"));
+  return {};
+}
+
+Error VerbsTarget::cannot_listen(int error, const char* what) const {
+  std::string remedy = "choose an address of the RDMA device's network interface with --rdma-listen";
+  if (error == EADDRINUSE) {
+    remedy = "stop the process that holds the port, or choose another with --rdma-listen (port 0 takes a free one)";
+  } else if (error == EACCES || error == EPERM) {
+    remedy = "ports below 1024 need a privilege: choose a higher one with --rdma-listen";
+  }
+  return fail(StatusCode::kConfiguration, options_.listener_name + " cannot " + what + " " + endpoint_.to_string() +
+                                              ": " + errno_text(error) + "; " + remedy);
+}
+
+Result<void> VerbsTarget::listen() {
+  ::ibv_fork_init();
+  auto channel = make_event_channel();
+  if (!channel) return Error(std::move(channel).error());
+  events_ = std::move(*channel);
+  rdma_cm_id* id = nullptr;
+  if (::rdma_create_id(events_.get(), &id, nullptr, RDMA_PS_TCP) != 0) {
+    return fail(StatusCode::kResourceExhausted, "rdma_create_id: " + errno_text(errno));
+  }
+  listener_.reset(id);
+  endpoint_ = {choice_.address.empty() ? options_.listen_host : choice_.address, options_.listen_port};
+  auto address = resolve_for_verbs(endpoint_);
+  if (!address) return Error(std::move(address).error());
+  if (::rdma_bind_addr(id, address->get()) != 0) return cannot_listen(errno, "bind");
+  if (id->verbs == nullptr) return cannot_listen(ENODEV, "find a device for");
+  if (::rdma_listen(id, kBacklog) != 0) return cannot_listen(errno, "listen on");
+  endpoint_.port = port_of(::rdma_get_local_addr(id));
+  if (!options_.advertise_host.empty()) endpoint_.host = options_.advertise_host;
+  return {};
+}
+
+void VerbsTarget::wake() { (void)::eventfd_write(wake_.get(), 1); }
+
+void VerbsTarget::admit(SessionTicket ticket) {
+  const SessionId session = ticket.session;
+  {
+    const std::lock_guard lock(mutex_);
+    const uint64_t serial = tickets_.admit(std::move(ticket));
+    commands_.push_back({session, serial, nullptr});
+  }
+  wake();
+}
+
+void VerbsTarget::fence(SessionId session, std::function<void()> fenced) {
+  {
+    const std::lock_guard lock(mutex_);
+    const uint64_t serial = tickets_.remove(session);
+    commands_.push_back({session, serial, std::move(fenced)});
+  }
+  wake();
+}
+
+void VerbsTarget::run() {
+  while (true) {
+    epoll_event ready[8];
+    const int count = ::epoll_wait(wait_.get(), ready, 8, -1);
+    if (count < 0 && errno != EINTR) log_error("verbs: epoll_wait: " + errno_text(errno));
+    if (!take_commands()) break;
+    take_completions();
+    take_events();
+    take_device_events();
+    open_.store(sessions_.size(), std::memory_order_relaxed);
+  }
+  sessions_.clear();
+  open_.store(0, std::memory_order_relaxed);
+}
+
+// False: it is time to stop.
+bool VerbsTarget::take_commands() {
+  eventfd_t ignored = 0;
+  (void)::eventfd_read(wake_.get(), &ignored);
+  std::vector<Ending> commands;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return false;
+    commands.swap(commands_);
+  }
+  for (const Ending& ending : commands) {
+    end_session(ending.session, ending.serial);
+    open_.store(sessions_.size(), std::memory_order_relaxed);
+    if (ending.done) ending.done();
+  }
+  return true;
+}
+
+void VerbsTarget::end_session(SessionId session, uint64_t below) {
+  std::erase_if(sessions_, [&](const auto& item) {
+    return item.second->session() == session && item.second->serial() < below;
+  });
+}
+
+void VerbsTarget::end(const rdma_cm_id* id) { sessions_.erase(id); }
+
+void VerbsTarget::take_completions() {
+  ibv_cq* queue = nullptr;
+  void* context = nullptr;
+  while (::ibv_get_cq_event(completions_.get(), &queue, &context) == 0) {
+    ::ibv_ack_cq_events(queue, 1);
+    auto* const session = static_cast<VerbsSession*>(context);
+    const rdma_cm_id* const id = session->id();
+    if (!session->on_completion_event()) end(id);
+  }
+}
+
+void VerbsTarget::take_events() {
+  VerbsEvent event;
+  while (take_event(events_.get(), event)) {
+    switch (event.type) {
+      case RDMA_CM_EVENT_CONNECT_REQUEST: on_request(event); break;
+      case RDMA_CM_EVENT_ESTABLISHED:
+      case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+      case RDMA_CM_EVENT_ADDR_CHANGE: break;
+      case RDMA_CM_EVENT_DEVICE_REMOVAL:
+        if (event.id == listener_.get()) {
+          log_error("verbs: device " + choice_.device + " was removed; its sessions are ended");
+          sessions_.clear();
+        } else {
+          end(event.id);
+        }
+        break;
+      default: end(event.id);
+    }
+  }
+}
+
+void VerbsTarget::take_device_events() {
+  ibv_async_event event{};
+  while (::ibv_get_async_event(listener_->verbs, &event) == 0) {
+    const ibv_event_type type = event.event_type;
+    ::ibv_ack_async_event(&event);
+    if (type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_DEVICE_FATAL) {
+      log_error("verbs: " + choice_.device + ": " + ::ibv_event_type_str(type) + "; its sessions will break");
+    } else if (type == IBV_EVENT_PORT_ACTIVE) {
+      log_info("verbs: " + choice_.device + ": " + ::ibv_event_type_str(type));
+    }
+    // What concerns one queue pair shows in its completions or as its connection's end.
+  }
+}
+
+void VerbsTarget::refuse(const VerbsEvent& event, const Status& why) {
+  if (log_enabled(LogLevel::kInfo)) {
+    if (const auto more = refusals_.admit(system_clock().now())) {
+      log_info("verbs: " + text_of(::rdma_get_peer_addr(event.id)) + ": refused: " + why.message() + *more);
+    }
+  }
+  const std::string shown(std::string_view(why.message()).substr(0, kMaxRefusalBytes - sizeof(DataWelcome)));
+  const std::string answer = make_refusal(Status(why.code(), shown));
+  ::rdma_reject(event.id, answer.data(), static_cast<uint8_t>(answer.size()));
+  ::rdma_destroy_id(event.id);
+}
+
+Result<std::unique_ptr<VerbsSession>> VerbsTarget::admit_request(const VerbsEvent& event) {
+  DataHello hello{};
+  if (event.private_data.size() < sizeof(hello)) {
+    return fail(StatusCode::kIncompatible, "this is a data port of Skua; what came is too short for its hello");
+  }
+  std::memcpy(&hello, event.private_data.data(), sizeof(hello));
+  SKUA_RETURN_IF_ERROR(check_hello_prefix(hello));
+  Result<TicketTable::Admitted> admitted = fail(StatusCode::kInternal, "");
+  {
+    const std::lock_guard lock(mutex_);
+    admitted = tickets_.check(hello);
+  }
+  if (!admitted) return Error(std::move(admitted).error());
+  end_session(admitted->ticket.session, UINT64_MAX);  // the earlier connection of the session
+  if (sessions_.size() >= options_.max_connections) {
+    return fail(StatusCode::kResourceExhausted, "all " + std::to_string(options_.max_connections) +
+                                                    " verbs connections of the server are in use; close some");
+  }
+  const bool read_only = admitted->ticket.read_only || (hello.flags & kDataReadOnly) != 0;
+  const VerbsSession::Terms terms{options_.settings, options_.atomics, options_.slab_bytes, completions_.get()};
+  return VerbsSession::create(event.id, *admitted, read_only, terms);
+}
+
+void VerbsTarget::on_request(const VerbsEvent& event) {
+  auto session = admit_request(event);
+  if (!session) return refuse(event, session.error());
+  if (auto accepted = (*session)->accept(event); !accepted) {
+    log_warning("verbs: " + accepted.error().message());
+    return;  // the session's end closes the connection
+  }
+  sessions_.emplace(event.id, std::move(*session));
+}
+
+Result<std::unique_ptr<Target>> make_verbs_target(const VerbsTargetOptions& options, const ArenaInfo&) {
+  auto target = std::make_unique<VerbsTarget>(options);
+  SKUA_RETURN_IF_ERROR(target->start());
+  return target;
+}
+
+}  // namespace skua

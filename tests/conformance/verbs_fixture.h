@@ -1,0 +1,12 @@
+#pragma once
+#include <memory>
+
+#include "common/transport/verbs/verbs.h"
+#include "tests/conformance/harness.h"
+
+namespace skua::conformance {
+
+// Over the RDMA device that a server would take by itself; `missing` where there is none.
+std::unique_ptr<Fixture> make_verbs_fixture(VerbsAtomics atomics);
+
+}  // namespace skua::conformance
