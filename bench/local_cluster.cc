@@ -145,6 +145,7 @@ Result<void> LocalCluster::launch(uint32_t index) {
   }
   if (!options_.memory.empty()) add("--memory", options_.memory);
   if (options_.expected_keys != 0) add("--expected-keys", std::to_string(options_.expected_keys));
+  arguments.insert(arguments.end(), options_.more_arguments.begin(), options_.more_arguments.end());
   std::vector<char*> raw;
   for (std::string& argument : arguments) raw.push_back(argument.data());
   raw.push_back(nullptr);

@@ -42,6 +42,7 @@ struct LocalClusterOptions {
   std::string server_binary;    // see find_server_binary
   std::string memory;           // of each
   uint64_t expected_keys = 0;   // on each; 0: the server's own default
+  std::vector<std::string> more_arguments;  // of each, as they are
   Nanoseconds ready_timeout = 30 * kSecond;
 };
 

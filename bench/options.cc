@@ -125,10 +125,33 @@ class Parser {
     return {};
   }
   Result<void> apply_transport(const std::string& flag, const std::string& value) {
-    if (value != "auto" && value != "shm" && value != "tcp") {
-      return usage(flag + " " + value + ": must be auto, shm or tcp");
+    if (value != "auto" && value != "verbs" && value != "shm" && value != "tcp") {
+      return usage(flag + " " + value + ": must be auto, verbs, shm or tcp");
     }
     options_.transport = value;
+    return {};
+  }
+  Result<void> apply_rdma_device(const std::string&, const std::string& value) {
+    options_.rdma_device = value;
+    return {};
+  }
+  Result<void> apply_rdma_port(const std::string& flag, const std::string& value) {
+    const auto port = parse_count(flag, value, 1, 255);
+    if (!port) return tl::make_unexpected(port.error());
+    options_.rdma_port = static_cast<uint32_t>(*port);
+    return {};
+  }
+  Result<void> apply_rdma_gid_index(const std::string& flag, const std::string& value) {
+    const auto index = parse_count(flag, value, 0, 65535);
+    if (!index) return tl::make_unexpected(index.error());
+    options_.rdma_gid_index = static_cast<uint32_t>(*index);
+    return {};
+  }
+  Result<void> apply_rdma_atomics(const std::string& flag, const std::string& value) {
+    if (value != "auto" && value != "device" && value != "cpu") {
+      return usage(flag + " " + value + ": must be auto, device or cpu");
+    }
+    options_.rdma_atomics = value;
     return {};
   }
   Result<void> apply_memory(const std::string& flag, const std::string& value) {
@@ -178,6 +201,9 @@ class Parser {
     if (o.local_servers == 0 && !o.server_binary.empty()) {
       return usage("--server-binary is for the servers that --local starts");
     }
+    if (o.local_servers == 0 && !o.rdma_atomics.empty()) {
+      return usage("--rdma-atomics is for the servers that --local starts");
+    }
     if (o.read_only && o.phases.load) return usage("--read-only cannot -load");
     return {};
   }
@@ -198,7 +224,11 @@ const Parser::Setting* Parser::find_setting(std::string_view name) {
       {"db", "CLASS", &Parser::apply_db},
       {"local", "N", &Parser::apply_local},
       {"cluster", "HOST:PORT", &Parser::apply_cluster},
-      {"transport", "auto|shm|tcp", &Parser::apply_transport},
+      {"transport", "auto|verbs|shm|tcp", &Parser::apply_transport},
+      {"rdma-device", "NAME", &Parser::apply_rdma_device},
+      {"rdma-port", "N", &Parser::apply_rdma_port},
+      {"rdma-gid-index", "N", &Parser::apply_rdma_gid_index},
+      {"rdma-atomics", "auto|device|cpu", &Parser::apply_rdma_atomics},
       {"memory", "SIZE", &Parser::apply_memory},
       {"server-binary", "FILE", &Parser::apply_server_binary},
       {"token", "TOKEN", &Parser::apply_token},
@@ -243,7 +273,9 @@ Against which servers
   --cluster HOST:PORT   use the cluster that this server belongs to
   --token-file FILE     file whose first line is its access token; other users cannot see that, unlike
   --token TOKEN         the token itself
-  --transport T         auto, shm or tcp
+  --transport T         auto, verbs, shm or tcp; --local servers offer verbs, and it alone, when it is asked for
+  --rdma-device NAME, --rdma-port N, --rdma-gid-index N     what verbs uses, here and in local servers
+  --rdma-atomics KIND   of local servers: auto, device or cpu
 
 Exit codes: 0 every operation succeeded and every value was right; 1 some did not; 64 wrong command line;
 69 no server; 73 the report cannot be written; 77 not permitted: a wrong token; 78 an address, property or file that

@@ -19,6 +19,10 @@ struct Options {
   uint32_t local_servers = 0;   // 0: use `cluster`
   std::string cluster;
   std::string transport = "auto";
+  std::string rdma_device;      // of verbs; empty: the best one
+  uint32_t rdma_port = 0;
+  std::optional<uint32_t> rdma_gid_index;
+  std::string rdma_atomics;     // of local servers: auto, device or cpu; empty: their own default
   std::string memory;           // of each local server; empty: enough for the workload
   std::string server_binary;    // empty: skua-server beside this program
   std::string token;

@@ -65,7 +65,7 @@ TEST(Options, WrongCommandLinesSayWhatWouldBeRight) {
   EXPECT_THAT(refusal({"-load", "--local", "1", "--cluster", "a:1"}), HasSubstr("exclude each other"));
   EXPECT_THAT(refusal({"-load", "--local", "0"}), HasSubstr("from 1 to 64"));
   EXPECT_THAT(refusal({"-load", "--cluster", "localhost"}), HasSubstr("--cluster: "));
-  EXPECT_THAT(refusal({"-load", "--local", "1", "--transport", "ib"}), HasSubstr("auto, shm or tcp"));
+  EXPECT_THAT(refusal({"-load", "--local", "1", "--transport", "ib"}), HasSubstr("auto, verbs, shm or tcp"));
   EXPECT_THAT(refusal({"-load", "--local", "1", "--memory", "many"}), HasSubstr("--memory"));
   EXPECT_THAT(refusal({"-load", "--cluster", "a:1", "--memory", "1g"}), HasSubstr("that --local starts"));
   EXPECT_THAT(refusal({"-load", "--cluster", "a:1", "--read-only"}), HasSubstr("cannot -load"));

@@ -135,6 +135,9 @@ class Bench {
     ClientOptions client;
     client.seeds = {cluster_ ? cluster_->address() : parsed_.options.cluster};
     client.transport = parsed_.options.transport;
+    client.rdma.device = parsed_.options.rdma_device;
+    client.rdma.port = parsed_.options.rdma_port;
+    client.rdma.gid_index = parsed_.options.rdma_gid_index;
     client.token = parsed_.options.token;
     client.name = "skua-bench";
     client.read_only = parsed_.options.read_only;
@@ -164,6 +167,16 @@ class Bench {
     const uint64_t keys = parsed_.workload.record_count + 2 * parsed_.workload.expected_inserts();
     // Keys do not fall evenly on servers.
     options.expected_keys = std::max<uint64_t>(keys / options.servers + keys / options.servers / 8, 10'000);
+    const auto add = [&](const char* flag, const std::string& value) {
+      if (!value.empty()) options.more_arguments.insert(options.more_arguments.end(), {flag, value});
+    };
+    if (parsed_.options.transport == "verbs") {
+      add("--transports", "verbs");
+      add("--rdma-device", parsed_.options.rdma_device);
+      add("--rdma-port", parsed_.options.rdma_port == 0 ? "" : std::to_string(parsed_.options.rdma_port));
+      add("--rdma-gid-index", parsed_.options.rdma_gid_index ? std::to_string(*parsed_.options.rdma_gid_index) : "");
+      add("--rdma-atomics", parsed_.options.rdma_atomics);
+    }
     auto started = LocalCluster::start(options, system_clock(), interrupted);
     if (!started) return tl::make_unexpected(started.error());
     cluster_ = std::move(*started);

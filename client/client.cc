@@ -8,6 +8,7 @@
 #include "common/control/asio_channel.h"
 #include "common/transport/shm/shm.h"
 #include "common/transport/tcp/tcp.h"
+#include "common/transport/verbs/verbs.h"
 #include "proto/size_class.h"
 
 namespace skua {
@@ -200,15 +201,32 @@ Result<T> wait_for(Executor& executor, Start start) {
 }
 
 Result<void> check_options(const ClientOptions& options) {
-  if (options.transport != "auto" && options.transport != "shm" && options.transport != "tcp") {
+  const std::string& transport = options.transport;
+  if (transport != "auto" && transport != "verbs" && transport != "shm" && transport != "tcp") {
     return fail(StatusCode::kConfiguration,
-                "transport '" + options.transport + "' is not known; choose auto, shm or tcp");
+                "transport '" + transport + "' is not known; choose auto, verbs, shm or tcp");
+  }
+  if (transport == "verbs" && !verbs_built_in()) {
+    return fail(StatusCode::kConfiguration, "transport 'verbs': this build has none; install libibverbs-dev and "
+                                            "librdmacm-dev and build again, or choose auto, shm or tcp");
   }
   if (options.batch_depth == 0) return fail(StatusCode::kConfiguration, "batch_depth is 0; it is at least 1");
   if (options.operation_timeout <= 0 || options.connect_timeout <= 0 || options.response_timeout <= 0) {
     return fail(StatusCode::kConfiguration, "a time-out is not positive");
   }
   return {};
+}
+
+VerbsSettings verbs_settings(const RdmaOptions& options) {
+  VerbsSettings settings;
+  settings.device = options.device;
+  settings.port = options.port;
+  settings.gid_index = options.gid_index;
+  settings.traffic_class = options.traffic_class;
+  settings.inline_sends = options.inline_sends;
+  settings.doorbell_batching = options.doorbell_batching;
+  settings.selective_signaling = options.selective_signaling;
+  return settings;
 }
 
 }  // namespace
@@ -232,7 +250,8 @@ Result<std::unique_ptr<Client>> Client::connect(ClientOptions options) {
   machinery->dialer = make_asio_dialer(machinery->executor);
   environment.executor = &machinery->executor;
   environment.dialer = machinery->dialer.get();
-  environment.connectors = {make_shm_connector(*environment.clock), make_tcp_connector(*environment.clock)};
+  environment.connectors = {make_verbs_connector(verbs_settings(options.rdma), *environment.clock),
+                            make_shm_connector(*environment.clock), make_tcp_connector(*environment.clock)};
   machinery->core = std::make_shared<ClientCore>(std::move(options), environment);
   machinery->executor.start();
   auto client = std::unique_ptr<Client>(new Client(std::move(machinery)));

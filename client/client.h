@@ -36,9 +36,23 @@ enum class WaitMode : uint8_t {
   kSleep,     // sleeps at once
 };
 
+// How verbs reaches a device. What is unset is chosen: a routable RoCE v2 GID first.
+struct RdmaOptions {
+  std::string device;                     // "mlx5_0"
+  uint32_t port = 0;
+  std::optional<uint32_t> gid_index;
+  std::optional<uint32_t> traffic_class;
+  // For measuring what each is worth.
+  bool inline_sends = true;
+  bool doorbell_batching = true;
+  bool selective_signaling = true;
+};
+
 struct ClientOptions {
   std::vector<std::string> seeds;         // host:port of one or more servers; the first that answers is used
-  std::string transport = "auto";         // auto | shm | tcp: auto takes shm where the server is on this host
+  // auto | verbs | shm | tcp. auto takes the first of the others that server and host have, in this order.
+  std::string transport = "auto";
+  RdmaOptions rdma;
   std::string token;                      // the cluster's access token, when it has one
   std::string name;                       // for the server's logs and statistics
   bool read_only = false;

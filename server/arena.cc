@@ -316,6 +316,7 @@ void ExtentMap::free(uint32_t first, uint32_t chunks) {
 }
 
 uint64_t ExtentMap::trim(uint32_t age) {
+  if (arena_.keeps_memory_) return 0;
   ++trims_;
   uint64_t bytes = 0;
   for (auto it = idle_.begin(); it != idle_.end();) {

@@ -49,6 +49,12 @@ class Arena {
   uint64_t block_bytes() const { return block_bytes_; }
   std::string pages() const;
 
+  // From now on nothing goes back to the system, nor from one partition to another.
+  void keep_memory() { keeps_memory_ = true; }
+  // Who executes the server's CAS on slot words; null: the CPU.
+  void set_atomics(AtomicsExecutor* atomics) { atomics_ = atomics; }
+  AtomicsExecutor* atomics() const { return atomics_; }
+
   bool has_room(uint64_t extents) const { return committed_ + extents * extent_bytes_ <= limit_; }
 
  private:
@@ -74,6 +80,8 @@ class Arena {
   PagePolicy policy_ = PagePolicy::kAuto;
   uint64_t huge_extents_ = 0;
   uint64_t small_extents_ = 0;
+  bool keeps_memory_ = false;
+  AtomicsExecutor* atomics_ = nullptr;
   int huge_errno_ = 0;  // of the last MADV_COLLAPSE that failed
 };
 

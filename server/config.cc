@@ -132,9 +132,56 @@ std::vector<Setting> network_settings() {
       {"join", "HOST:PORT", "control address of the coordinator; without it this server is the coordinator",
        address_into([](ServerConfig& c, NetAddress a) { c.node.join = std::move(a); })},
       {"join-timeout", "TIME", "how long to look for the coordinator at start (30s)", apply_join_timeout},
-      {"transports", "LIST", "data planes to offer (shm,tcp)", apply_transports},
+      {"transports", "LIST", "data planes to offer, of verbs, shm and tcp (shm,tcp)", apply_transports},
       {"token-file", "FILE", "file with the token that clients and servers must show (none)", apply_token_file,
        true},
+  };
+}
+
+Result<void> apply_rdma_atomics(ServerConfig& config, const std::string& text) {
+  if (text != "auto" && text != "device" && text != "cpu") {
+    return refuse("'" + text + "' is none of auto, device, cpu");
+  }
+  config.node.rdma_atomics = text;
+  return {};
+}
+
+// A number that may be 0.
+template <class Store>
+Setting::Apply number_into(uint32_t at_most, Store store) {
+  return [at_most, store](ServerConfig& config, const std::string& text) -> Result<void> {
+    if (text == "0") {
+      store(config, 0);
+      return {};
+    }
+    const auto value = parse_count(text, at_most);
+    if (!value) return refuse("'" + text + "' is not a whole number from 0 to " + std::to_string(at_most));
+    store(config, static_cast<uint32_t>(*value));
+    return {};
+  };
+}
+
+std::vector<Setting> rdma_settings() {
+  return {
+      {"rdma-device", "NAME", "RDMA device of verbs (the one with the best GID)",
+       [](ServerConfig& c, const std::string& text) -> Result<void> {
+         c.node.rdma.device = text;
+         return {};
+       }},
+      {"rdma-port", "N", "its port (the first that is active)",
+       number_into(255, [](ServerConfig& c, uint32_t n) { c.node.rdma.port = n; })},
+      {"rdma-gid-index", "N", "its GID (a routable RoCE v2 one)",
+       number_into(65535, [](ServerConfig& c, uint32_t n) { c.node.rdma.gid_index = n; })},
+      {"rdma-traffic-class", "N", "DSCP * 4 of what verbs sends (the system's)",
+       number_into(255, [](ServerConfig& c, uint32_t n) { c.node.rdma.traffic_class = n; })},
+      {"rdma-listen", "HOST:PORT", "address of verbs (that of the GID, a free port)",
+       address_into([](ServerConfig& c, NetAddress a) { c.node.rdma_listen = std::move(a); })},
+      {"rdma-atomics", "KIND", "who executes CAS: device (needs --transports verbs), cpu or auto (auto)",
+       apply_rdma_atomics},
+      {"rdma-ack-timeout", "N", "verbs waits 4.096 us * 2^N before it sends again (14)",
+       number_into(31, [](ServerConfig& c, uint32_t n) { c.node.rdma.ack_timeout = n; })},
+      {"rdma-retry-count", "N", "and so many times, at most 6 (6)",
+       number_into(6, [](ServerConfig& c, uint32_t n) { c.node.rdma.retry_count = n; })},
   };
 }
 
@@ -212,7 +259,7 @@ std::optional<std::string> text_of(const toml::node& node) {
 const std::vector<Setting>& settings() {
   static const std::vector<Setting> all = [] {
     std::vector<Setting> list = network_settings();
-    for (const auto& more : {cluster_and_memory_settings(), process_settings()}) {
+    for (const auto& more : {rdma_settings(), cluster_and_memory_settings(), process_settings()}) {
       list.insert(list.end(), more.begin(), more.end());
     }
     return list;

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
 #include <condition_variable>
 #include <mutex>
@@ -13,12 +14,18 @@
 #include "common/control/asio_channel.h"
 #include "common/transport/shm/shm.h"
 #include "common/transport/tcp/tcp.h"
+#include "common/transport/verbs/verbs.h"
 #include "server/coordinator/coordinator.h"
 #include "server/data_directory.h"
 #include "server/server_core.h"
 
 namespace skua {
 namespace {
+
+// Verbs registers memory in slabs: of so many to all memory, within bounds.
+constexpr uint64_t kSlabsOfMemory = 2048;
+constexpr uint64_t kLeastSlab = uint64_t{64} << 10;
+constexpr uint64_t kMostSlab = uint64_t{64} << 20;
 
 // A value that one thread sets and another waits for.
 template <class T>
@@ -94,6 +101,7 @@ struct Node::Impl {
   Result<void> open_data_directory();
   Result<void> open_memory_and_data_plane();
   Result<void> add_transport(const std::string& transport);
+  Result<std::unique_ptr<Target>> make_verbs();
   Result<void> open_coordinator();
   Result<void> listen();
   Result<void> prepare();
@@ -157,14 +165,18 @@ Result<void> Node::Impl::check_options() {
     log_warning("advertises " + options.advertise + " to the cluster of " + options.join->to_string() +
                 ": only this host can reach it; set --advertise");
   }
-  if (options.transports.empty()) return refuse("--transports: name at least one of shm, tcp");
+  if (options.transports.empty()) return refuse("--transports: name at least one of verbs, shm, tcp");
   for (const std::string& transport : options.transports) {
-    if (transport != "shm" && transport != "tcp") {
-      return refuse("--transports: '" + transport + "' is unknown; this build has shm and tcp");
+    if (transport != "shm" && transport != "tcp" && transport != "verbs") {
+      return refuse("--transports: '" + transport + "' is unknown; choose from verbs, shm and tcp");
     }
     if (std::count(options.transports.begin(), options.transports.end(), transport) > 1) {
       return refuse("--transports: '" + transport + "' is there twice");
     }
+  }
+  if (options.rdma_atomics == "device" && options.transports != std::vector<std::string>{"verbs"}) {
+    return refuse("--rdma-atomics device: the device's atomics are atomic among themselves alone, and shm and tcp "
+                  "execute theirs on the CPU; offer --transports verbs and nothing else, or use --rdma-atomics cpu");
   }
   return check_name(options.name);
 }
@@ -198,10 +210,27 @@ Result<void> Node::Impl::open_data_directory() {
   return {};
 }
 
+Result<std::unique_ptr<Target>> Node::Impl::make_verbs() {
+  VerbsTargetOptions verbs;
+  verbs.settings = options.rdma;
+  verbs.listener_name = options.rdma_listen ? "--rdma-listen: the verbs listener" : "the verbs listener";
+  if (options.rdma_listen) {
+    verbs.listen_host = options.rdma_listen->host;
+    verbs.listen_port = options.rdma_listen->port;
+  }
+  const bool alone = options.transports.size() == 1;
+  if (options.rdma_atomics == "device") verbs.atomics = VerbsAtomics::kDevice;
+  if (options.rdma_atomics == "auto" && alone) verbs.atomics = VerbsAtomics::kDeviceIfAble;
+  verbs.slab_bytes = std::clamp(std::bit_floor(options.store.memory_bytes / kSlabsOfMemory), kLeastSlab, kMostSlab);
+  return make_verbs_target(verbs, store->arena());
+}
+
 Result<void> Node::Impl::add_transport(const std::string& transport) {
   Result<std::unique_ptr<Target>> target = fail(StatusCode::kInternal, transport);
   if (transport == "shm") {
     target = make_shm_target(ShmTargetOptions{}, store->arena());
+  } else if (transport == "verbs") {
+    target = make_verbs();
   } else {
     TcpTargetOptions tcp;
     tcp.listener_name = options.data_listen ? "--data-listen: the tcp data listener"
@@ -218,6 +247,10 @@ Result<void> Node::Impl::add_transport(const std::string& transport) {
 }
 
 Result<void> Node::Impl::open_memory_and_data_plane() {
+  // A session's registrations pin memory that was taken once: nothing of it may go back to the system under them.
+  if (std::count(options.transports.begin(), options.transports.end(), "verbs") != 0) {
+    options.store.keeps_memory = true;
+  }
   auto created = Store::create(options.store, executor, entropy);
   if (!created) return Error(created.error());
   store = std::move(*created);

@@ -16,6 +16,7 @@
 #include "common/base/net_address.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
+#include "common/transport/verbs/verbs.h"
 #include "server/store.h"
 
 namespace skua {
@@ -30,6 +31,9 @@ struct NodeOptions {
   std::string name;                       // empty: as before, or the advertised address
   std::string data_dir;                   // empty: nothing is kept on disk
   std::vector<std::string> transports{"shm", "tcp"};
+  VerbsSettings rdma;                     // of verbs, as the following
+  std::optional<NetAddress> rdma_listen;  // unset: the address of the GID that is taken, a free port
+  std::string rdma_atomics = "auto";      // device, cpu, or auto: the device where verbs is offered alone and it can
   std::string token;
   Nanoseconds join_timeout = 30 * kSecond;
   StoreOptions store;

@@ -28,12 +28,6 @@ uint64_t round_to_page(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kP
 
 std::atomic_ref<uint64_t> shared(uint64_t& word) { return std::atomic_ref<uint64_t>(word); }
 
-bool exchange(uint64_t* slot, SlotWord from, SlotWord to) {
-  uint64_t expected = from.bits();
-  return shared(*slot).compare_exchange_strong(expected, to.bits(), std::memory_order_acq_rel,
-                                               std::memory_order_acquire);
-}
-
 }  // namespace
 
 TableShape TableShape::for_keys(uint64_t keys) {
@@ -52,7 +46,8 @@ uint64_t TableShape::table_stride() const { return round_to_page(proto::table_by
 uint64_t TableShape::index_bytes() const { return kPage + directory_bytes() + tables() * table_stride(); }
 
 Partition::Partition(Arena& arena, uint32_t id, uint64_t arena_offset)
-    : id_(id),
+    : arena_(arena),
+      id_(id),
       data_(arena.data() + arena_offset),
       arena_offset_(arena_offset),
       region_bytes_(arena.stride()),
@@ -299,6 +294,15 @@ void Partition::mark(SlotWord word) {
 uint64_t Partition::header_word(SlotWord word, size_t offset) const {
   auto* address = reinterpret_cast<uint64_t*>(data_ + word.block_offset() + (offset & ~size_t{7}));
   return shared(*address).load(std::memory_order_relaxed);
+}
+
+bool Partition::exchange(uint64_t* slot, SlotWord from, SlotWord to) const {
+  if (AtomicsExecutor* const device = arena_.atomics()) {
+    return device->compare_and_swap(reinterpret_cast<std::byte*>(slot), from.bits(), to.bits()) == from.bits();
+  }
+  uint64_t expected = from.bits();
+  return shared(*slot).compare_exchange_strong(expected, to.bits(), std::memory_order_acq_rel,
+                                               std::memory_order_acquire);
 }
 
 SlotWord Partition::next_empty() { return SlotWord::empty(proto::renamed_identity(membership_epoch_, renamed_++)); }

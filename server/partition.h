@@ -110,7 +110,10 @@ class Partition {
   uint32_t expiry_hint(uint64_t expiry_ms) const;
   uint64_t header_word(proto::SlotWord word, size_t offset) const;
   proto::SlotWord next_empty();
+  // False: another word was there, or it is not known whether this one is now.
+  bool exchange(uint64_t* slot, proto::SlotWord from, proto::SlotWord to) const;
 
+  const Arena& arena_;
   uint32_t id_;
   std::byte* data_;
   uint64_t arena_offset_;

@@ -34,7 +34,10 @@ class StoreImpl final : public Store, private SessionHost, private ReclaimHost {
   }
 
   ArenaInfo arena() const override { return {arena_->data(), arena_->bytes(), arena_->descriptor()}; }
-  void add_target(Target& target) override { sessions_.add_target(target); }
+  void add_target(Target& target) override {
+    if (target.atomics() != nullptr) arena_->set_atomics(target.atomics());
+    sessions_.add_target(target);
+  }
   Result<void> serve(const Assignment& assignment) override;
 
   Result<control::SessionOpened> open_session(const control::OpenSession& request, PushFunction push) override {
@@ -379,6 +382,7 @@ void StoreImpl::statistics(control::ServerStats& out) const {
 Result<std::unique_ptr<Store>> Store::create(const StoreOptions& options, Executor& executor, Entropy& entropy) {
   auto arena = Arena::create(options.memory_bytes, options.pages);
   if (!arena) return Error(arena.error());
+  if (options.keeps_memory) (*arena)->keep_memory();
   return std::make_unique<StoreImpl>(options, std::move(*arena), executor, entropy);
 }
 

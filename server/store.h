@@ -28,6 +28,7 @@ struct StoreOptions {
   uint64_t memory_bytes = uint64_t{1} << 30;  // limit of header pages, directories, tables and heap together
   PagePolicy pages = PagePolicy::kAuto;
   uint64_t expected_keys = 1'000'000;         // on this server, all partitions together; sizes the tables
+  bool keeps_memory = false;                  // what partitions have taken stays theirs: it is registered somewhere
   Nanoseconds lease = 3 * kSecond;            // a session silent for so long is fenced and given up
   Nanoseconds resume_grace = 2 * kSecond;     // a session whose control connection broke is kept for so long
   Nanoseconds sweep_interval = 200 * kMillisecond;  // between sweeps while nothing is short

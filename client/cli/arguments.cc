@@ -100,8 +100,14 @@ class Parser {
   void add_global_options() {
     app_.add_option("--cluster", raw_.cluster, "servers to ask first, separated by commas")
         ->type_name("HOST:PORT")->envname("SKUA_CLUSTER")->capture_default_str();
-    app_.add_option("--transport", arguments_.transport, "auto, shm or tcp")
-        ->check(CLI::IsMember({"auto", "shm", "tcp"}))->type_name("NAME")->capture_default_str();
+    app_.add_option("--transport", arguments_.transport, "auto, verbs, shm or tcp")
+        ->check(CLI::IsMember({"auto", "verbs", "shm", "tcp"}))->type_name("NAME")->capture_default_str();
+    app_.add_option("--rdma-device", arguments_.rdma_device, "RDMA device of verbs")->type_name("NAME");
+    app_.add_option("--rdma-port", arguments_.rdma_port, "its port")->check(CLI::Range(1, 255))->type_name("N");
+    app_.add_option("--rdma-gid-index", arguments_.rdma_gid_index, "its GID")->check(CLI::Range(0, 65535))
+        ->type_name("N");
+    app_.add_option("--rdma-traffic-class", arguments_.rdma_traffic_class, "DSCP * 4 of what is sent")
+        ->check(CLI::Range(0, 255))->type_name("N");
     app_.add_option("--token-file", raw_.token_file, "file with the cluster's access token")
         ->type_name("PATH")->envname("SKUA_TOKEN_FILE");
     app_.add_option("--timeout", raw_.timeout, "for the connection, and for each operation")

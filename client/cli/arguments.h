@@ -20,6 +20,10 @@ struct Arguments {
   // For every command.
   std::vector<std::string> seeds;
   std::string transport = "auto";
+  std::string rdma_device;
+  uint32_t rdma_port = 0;
+  std::optional<uint32_t> rdma_gid_index;
+  std::optional<uint32_t> rdma_traffic_class;
   std::string token;
   Nanoseconds timeout = 5 * kSecond;
   bool read_only = false;

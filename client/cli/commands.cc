@@ -256,6 +256,10 @@ int run_command(const Arguments& arguments, const Clock& clock) {
   ClientOptions options;
   options.seeds = arguments.seeds;
   options.transport = arguments.transport;
+  options.rdma.device = arguments.rdma_device;
+  options.rdma.port = arguments.rdma_port;
+  options.rdma.gid_index = arguments.rdma_gid_index;
+  options.rdma.traffic_class = arguments.rdma_traffic_class;
   options.token = arguments.token;
   options.name = "skua";
   options.read_only = arguments.read_only;

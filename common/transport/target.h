@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,15 @@ struct ArenaInfo {
   int descriptor = -1;            // memfd behind it; -1 where there is none (sim)
 };
 
+// Executes a server's own atomics where its clients' are executed, so that they are atomic against each other.
+// Threads: the server's control thread.
+class AtomicsExecutor {
+ public:
+  virtual ~AtomicsExecutor() = default;
+  // Returns the value found; it was replaced if that equals `compare`. Nothing: it failed, and may have happened.
+  virtual std::optional<uint64_t> compare_and_swap(std::byte* word, uint64_t compare, uint64_t swap) = 0;
+};
+
 // Target is one transport's responder in a server.
 // Threads: admit, fence and remove come from the server's control thread; the responder has threads of its own.
 class Target {
@@ -49,6 +59,9 @@ class Target {
   // Ends the session's data connection and forgets its ticket. `fenced` is called once (on any thread; post it back)
   // when it is certain that no verb of that connection takes effect any more; at once when there is none.
   virtual void fence(SessionId session, std::function<void()> fenced) = 0;
+
+  // Who executes atomics on what it exposes; null: this host's CPU. The target's.
+  virtual AtomicsExecutor* atomics() { return nullptr; }
 
   // Connected sessions, for statistics.
   virtual size_t connections() const = 0;

@@ -354,7 +354,7 @@ TEST(ClientConnect, ClearErrors) {
   EXPECT_EQ(refused.error().code(), StatusCode::kUnavailable);
   EXPECT_THAT(refused.error().message(), HasSubstr("127.0.0.1:1"));
   options.transport = "pigeon";
-  EXPECT_THAT(Client::connect(options).error().message(), HasSubstr("auto, shm or tcp"));
+  EXPECT_THAT(Client::connect(options).error().message(), HasSubstr("auto, verbs, shm or tcp"));
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ struct VerbsSettings {
 enum class VerbsAtomics : uint8_t {
   kCpu,     // messages; right beside shm and tcp, and on every device
   kDevice,  // the device; only where nobody else executes atomics on the same memory
+  kDeviceIfAble,  // in options only: kDevice on a device that has them, else kCpu
 };
 
 struct VerbsTargetOptions {

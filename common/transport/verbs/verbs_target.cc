@@ -50,11 +50,20 @@ Result<void> VerbsTarget::start() {
                                          wildcard ? std::string() : options_.listen_host});
   if (!chosen) return fail(chosen.error().code(), options_.listener_name + ": " + chosen.error().message());
   choice_ = std::move(*chosen);
-  if (options_.atomics == VerbsAtomics::kDevice && !choice_.remote_atomics) {
+  atomics_ = options_.atomics;
+  if (atomics_ == VerbsAtomics::kDeviceIfAble) {
+    atomics_ = choice_.remote_atomics ? VerbsAtomics::kDevice : VerbsAtomics::kCpu;
+  }
+  if (atomics_ == VerbsAtomics::kDevice && !choice_.remote_atomics) {
     return fail(StatusCode::kConfiguration, options_.listener_name + ": " + choice_.device +
                                                 " has no remote atomics: use --rdma-atomics cpu");
   }
   SKUA_RETURN_IF_ERROR(listen());
+  if (atomics_ == VerbsAtomics::kDevice) {
+    auto loopback = VerbsLoopback::create(listener_->verbs, choice_, arena_, options_.slab_bytes);
+    if (!loopback) return fail(loopback.error().code(), options_.listener_name + ": " + loopback.error().message());
+    loopback_ = std::move(*loopback);
+  }
   wake_.reset(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   wait_.reset(::epoll_create1(EPOLL_CLOEXEC));
   if (!wake_ || !wait_) return fail(StatusCode::kResourceExhausted, "verbs target: " + errno_text(errno));
@@ -71,7 +80,7 @@ Result<void> VerbsTarget::start() {
     return fail(StatusCode::kResourceExhausted, std::string("no thread for the verbs target: ") + error.what());
   }
   log_info("verbs: " + choice_.reason + "; atomics by the " +
-           (options_.atomics == VerbsAtomics::kDevice ? "device" : "CPU"));
+           (atomics_ == VerbsAtomics::kDevice ? "device" : "CPU"));
   return {};
 }
 
@@ -246,7 +255,7 @@ Result<std::unique_ptr<VerbsSession>> VerbsTarget::admit_request(const VerbsEven
                                                     " verbs connections of the server are in use; close some");
   }
   const bool read_only = admitted->ticket.read_only || (hello.flags & kDataReadOnly) != 0;
-  const VerbsSession::Terms terms{options_.settings, options_.atomics, options_.slab_bytes, completions_.get()};
+  const VerbsSession::Terms terms{options_.settings, atomics_, options_.slab_bytes, completions_.get()};
   return VerbsSession::create(event.id, *admitted, read_only, terms);
 }
 
@@ -260,8 +269,8 @@ void VerbsTarget::on_request(const VerbsEvent& event) {
   sessions_.emplace(event.id, std::move(*session));
 }
 
-Result<std::unique_ptr<Target>> make_verbs_target(const VerbsTargetOptions& options, const ArenaInfo&) {
-  auto target = std::make_unique<VerbsTarget>(options);
+Result<std::unique_ptr<Target>> make_verbs_target(const VerbsTargetOptions& options, const ArenaInfo& arena) {
+  auto target = std::make_unique<VerbsTarget>(options, arena);
   SKUA_RETURN_IF_ERROR(target->start());
   return target;
 }

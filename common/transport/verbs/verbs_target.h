@@ -14,6 +14,7 @@
 #include "common/transport/handshake.h"
 #include "common/transport/target.h"
 #include "common/transport/verbs/device_select.h"
+#include "common/transport/verbs/loopback.h"
 #include "common/transport/verbs/verbs.h"
 #include "common/transport/verbs/verbs_session.h"
 
@@ -22,7 +23,7 @@ namespace skua {
 // Threads: one of its own runs everything but admit and fence, which leave it a command.
 class VerbsTarget final : public Target {
  public:
-  explicit VerbsTarget(const VerbsTargetOptions& options) : options_(options) {}
+  VerbsTarget(const VerbsTargetOptions& options, const ArenaInfo& arena) : options_(options), arena_(arena) {}
   ~VerbsTarget() override;
 
   Result<void> start();
@@ -31,6 +32,7 @@ class VerbsTarget final : public Target {
   std::string endpoint() const override { return endpoint_.to_string(); }
   void admit(SessionTicket ticket) override;
   void fence(SessionId session, std::function<void()> fenced) override;
+  AtomicsExecutor* atomics() override { return loopback_.get(); }
   size_t connections() const override { return open_.load(std::memory_order_relaxed); }
 
  private:
@@ -57,10 +59,13 @@ class VerbsTarget final : public Target {
 
   // Constant after start.
   const VerbsTargetOptions options_;
+  const ArenaInfo arena_;
   NetAddress endpoint_;
   DeviceChoice choice_;
+  VerbsAtomics atomics_ = VerbsAtomics::kCpu;
   VerbsHandle<rdma_event_channel> events_;
   VerbsHandle<rdma_cm_id> listener_;
+  std::unique_ptr<VerbsLoopback> loopback_;  // where the device executes atomics
   VerbsHandle<ibv_comp_channel> completions_;
   Descriptor wake_;
   Descriptor wait_;
