@@ -1,0 +1,91 @@
+#!/bin/bash
+# What `ctest -L rdma` runs: everything that wants a real RDMA stack, in one boot of one virtual machine.
+#   suite.sh BIN_DIR             on this host: boots the machine (rxe-vm), which runs the programs of BIN_DIR
+#   suite.sh --inside BIN_DIR    in the machine, or on a host that has an RDMA device
+# Exit code: 0, 1 when something failed, 77 (skipped) where the machine cannot be had; the last line says why.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+
+if [ "${1-}" != --inside ]; then
+  bin=$(cd "${1:?usage: suite.sh BIN_DIR}" && pwd)
+  if ! reason=$("$here/rxe-vm" --prepare 2>&1); then
+    echo "skipped: no virtual machine with RDMA: $(tail -1 <<<"$reason")"
+    exit 77
+  fi
+  exec "$here/rxe-vm" --timeout 660 --mem 3000 -- "$here/suite.sh" --inside "$bin"
+fi
+
+bin=$2
+workloads=$root/bench/workloads
+failed=()
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+began=$SECONDS
+
+# A gtest program: all its tests must have run.
+tests() {  # NAME FILTER
+  local log=$scratch/$1.log
+  if timeout 240 "$bin/$1" --gtest_color=no --gtest_filter="$2" >"$log" 2>&1 &&
+      ! grep -q '^\[  SKIPPED' "$log" && grep -q '^\[  PASSED  \] [1-9]' "$log"; then
+    echo "ok   $1: $(sed -n 's/^\[  PASSED  \] //p' "$log")  ($((SECONDS - began)) s)"
+  else
+    echo "FAIL $1"; grep -v '^\[ *\(RUN\|OK\)' "$log" | tail -40; failed+=("$1")
+  fi
+}
+
+# A YCSB run over verbs: exit code 0 says that every value was right.
+ycsb() {  # NAME ARGUMENT...
+  local name=$1 log=$scratch/$1.log; shift
+  if timeout 180 "$bin/skua-bench" -load -run -threads 2 -p recordcount=300 -p operationcount=800 \
+      -p dataintegrity=true --local 3 --memory 64MiB --transport verbs "$@" >"$log" 2>&1 &&
+      grep -q 'server 3: verbs' "$log" && grep -q '^\[OVERALL\], Throughput' "$log"; then
+    echo "ok   $name  ($((SECONDS - began)) s)"
+  else
+    echo "FAIL $name"; tail -30 "$log"; failed+=("$name")
+  fi
+}
+
+# A client killed in the middle of its load: what others see of it.
+kill_client() {
+  local log=$scratch/kill.log server load
+  "$bin/skua-server" --listen 127.0.0.1:7400 --transports verbs --memory 64MiB --partitions 8 --expected-keys 10000 \
+    --lease-ms 1000 --data-dir "$scratch/data" --ready-file "$scratch/ready" >"$log" 2>&1 &
+  server=$!
+  for _ in $(seq 300); do [ -s "$scratch/ready" ] && break; sleep 0.1; done
+  skua() { timeout 30 "$bin/skua" --transport verbs "$@"; }
+  skua put stays here >>"$log" 2>&1
+  for _ in 1 2 3; do
+    "$bin/skua-bench" -load -run -P "$workloads/workloada" -threads 2 -p recordcount=200 -p operationcount=1000000 \
+      -s -p status.interval=1 --cluster 127.0.0.1:7400 --transport verbs >"$scratch/load.log" 2>&1 &
+    load=$!
+    for _ in $(seq 300); do grep -q 'UPDATE: Count=[1-9]' "$scratch/load.log" && break; sleep 0.1; done
+    kill -9 "$load" 2>/dev/null; wait "$load" 2>/dev/null
+    if ! grep -q 'UPDATE: Count=[1-9]' "$scratch/load.log" ||
+        [ "$(skua get stays 2>>"$log")" != here ] || ! skua put goes on >>"$log" 2>&1; then
+      echo "FAIL kill_client: others are not served"; tail -20 "$log"; failed+=(kill_client); kill -9 $server; return
+    fi
+  done
+  kill "$server"; wait "$server"
+  local code=$?
+  if [ $code = 0 ]; then echo "ok   kill_client  ($((SECONDS - began)) s)"; else
+    echo "FAIL kill_client: the server ended with $code"; tail -20 "$log"; failed+=(kill_client)
+  fi
+}
+
+tests skua_conformance_verbs_test '*/verbs*'
+tests skua_conformance_sessions_test '*/verbs*'
+tests skua_conformance_hostile_test '*/verbs*'
+tests skua_conformance_allocation_test '*/verbs*'
+tests skua_verbs_device_test '*'
+for workload in a b c d f; do
+  ycsb "workload$workload, atomics by the device" -P "$workloads/workload$workload" --rdma-atomics device
+done
+ycsb "workloada, atomics by the CPU" -P "$workloads/workloada" --rdma-atomics cpu
+kill_client
+
+if [ ${#failed[@]} -gt 0 ]; then
+  printf 'FAILED: %s\n' "${failed[@]}"
+  exit 1
+fi
+echo "all passed in $((SECONDS - began)) s"
