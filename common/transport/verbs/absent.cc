@@ -19,6 +19,7 @@ class AbsentConnector final : public Connector {
 }  // namespace
 
 bool verbs_built_in() { return false; }
+VerbsCounts verbs_counts() { return {}; }
 std::unique_ptr<Connector> make_verbs_connector(const VerbsSettings&, const Clock&) {
   return std::make_unique<AbsentConnector>();
 }

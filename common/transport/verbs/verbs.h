@@ -57,6 +57,15 @@ struct VerbsTargetOptions {
   size_t max_connections = 1024;
 };
 
+// What the client side's queue pairs of the calling thread have asked of the device so far; for benchmarks.
+struct VerbsCounts {
+  uint64_t doorbells = 0;      // calls of ibv_post_send
+  uint64_t work_requests = 0;  // READs, WRITEs, atomics and messages
+  uint64_t inlined = 0;        // those whose bytes travelled in the work request
+  uint64_t completions = 0;    // taken from completion queues
+};
+VerbsCounts verbs_counts();
+
 // False: built without libibverbs; everything below then fails with kConfiguration and says so.
 bool verbs_built_in();
 

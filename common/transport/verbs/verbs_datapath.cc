@@ -23,7 +23,11 @@ CompletionStatus status_of(ibv_wc_status status) {
   }
 }
 
+thread_local VerbsCounts counts;
+
 }  // namespace
+
+VerbsCounts verbs_counts() { return counts; }
 
 size_t VerbsQueuePair::post(std::span<const WorkRequest> requests) {
   if (state_ != QueuePairState::kReady) return 0;
@@ -201,6 +205,8 @@ ibv_send_wr& VerbsQueuePair::next_work_request() {
 
 void VerbsQueuePair::commit(ibv_send_wr& work, const Part& made, bool signaled) {
   part(sent_tail_) = made;
+  ++counts.work_requests;
+  if ((work.send_flags & IBV_SEND_INLINE) != 0) ++counts.inlined;
   work.wr_id = sent_tail_++;
   ++unsignaled_;
   if (signaled || !options_.settings.selective_signaling || unsignaled_ >= kSignalEvery ||
@@ -216,6 +222,7 @@ void VerbsQueuePair::commit(ibv_send_wr& work, const Part& made, bool signaled) 
 
 void VerbsQueuePair::ring_doorbell() {
   if (std::exchange(chained_, 0) == 0 || state_ != QueuePairState::kReady) return;
+  ++counts.doorbells;
   ibv_send_wr* bad = nullptr;
   const int error = ::ibv_post_send(connection_.queue_pair(), chain_.data(), &bad);
   if (error != 0 && state_ == QueuePairState::kReady) {
@@ -262,6 +269,7 @@ void VerbsQueuePair::drain() {
     const int count = ::ibv_poll_cq(completions_.get(), 16, some);
     if (count <= 0) break;
     last_progress_ = clock_.now();
+    counts.completions += static_cast<uint64_t>(count);
     for (int i = 0; i < count && state_ == QueuePairState::kReady; ++i) {
       if ((some[i].wr_id & kReceived) != 0) {
         on_reply(some[i]);
