@@ -68,8 +68,29 @@ TEST_F(ConfigTest, EveryFlagIsApplied) {
   EXPECT_EQ(line.config.ready_file, "r");
 }
 
+TEST_F(ConfigTest, EveryFlagOfVerbsIsApplied) {
+  const CommandLine line = parse_command_line(
+      {"--transports", "verbs", "--rdma-device", "mlx5_1", "--rdma-port", "2", "--rdma-gid-index", "0",
+       "--rdma-traffic-class", "106", "--rdma-listen", "10.0.0.1:7", "--rdma-atomics", "device", "--rdma-ack-timeout",
+       "12", "--rdma-retry-count", "3"});
+
+  ASSERT_TRUE(line.run) << line.text;
+  const NodeOptions& node = line.config.node;
+  EXPECT_EQ(node.transports, std::vector<std::string>{"verbs"});
+  EXPECT_EQ(node.rdma.device, "mlx5_1");
+  EXPECT_EQ(node.rdma.port, 2u);
+  EXPECT_EQ(node.rdma.gid_index, 0u);
+  EXPECT_EQ(node.rdma.traffic_class, 106u);
+  EXPECT_EQ(node.rdma_listen, (NetAddress{"10.0.0.1", 7}));
+  EXPECT_EQ(node.rdma_atomics, "device");
+  EXPECT_EQ(node.rdma.ack_timeout, 12u);
+  EXPECT_EQ(node.rdma.retry_count, 3u);
+}
+
 TEST_F(ConfigTest, WrongFlagsAndValuesAreUsageErrorsThatNameThem) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
+      {{"--rdma-retry-count", "7"}, "'7' is not a whole number from 0 to 6"},
+      {{"--rdma-atomics", "nic"}, "'nic' is none of auto, device, cpu"},
       {{"--memry", "1g"}, "did you mean --memory?"},
       {{"--pages=huge", "stray"}, "unexpected argument 'stray'"},
       {{"--listen", "localhost"}, "--listen: address 'localhost': no port"},

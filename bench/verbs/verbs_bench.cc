@@ -1,9 +1,9 @@
 // skua-verbs-bench: what operations over verbs cost, as ratios to a raw READ of 64 B on the same device and in one run.
 //
 // One client thread that spins, one server, 16-byte keys, 64-byte values. Raw READs go through the transport's own
-// queue pair to a target in this process, whose CPU does nothing for them. Kinds take turns in rounds; medians of single
-// latencies are compared, and with what the device takes for the same verbs alone. Slabs that are asked for the first
-// time are in the numbers; they move no median. Then each technique is switched off in turn.
+// queue pair to a target in this process, whose CPU does nothing for them. Kinds take turns in rounds; medians of
+// single latencies are compared, and with what the device takes for the same verbs alone. Slabs that are asked for the
+// first time are in the numbers; they move no median. Then each technique is switched off in turn.
 // Writes a list of {bar, value, limit, unit, holds} to the file of --json.
 #include <signal.h>
 #include <sys/mman.h>

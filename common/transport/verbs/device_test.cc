@@ -68,7 +68,7 @@ class RawClient {
     attributes.qp_type = IBV_QPT_RC;
     attributes.cap = {8, 8, 1, 1, 0};
     EXPECT_EQ(::rdma_create_qp(id, nullptr, &attributes), 0);
-    region_.reset(ibv_reg_mr(id->qp->pd, buffer_, sizeof(buffer_), IBV_ACCESS_LOCAL_WRITE));
+    region_.reset(ibv_reg_mr(id->qp->pd, buffer_, sizeof(buffer_), kLocalWrite));
     receive();
     ibv_device_attr device{};
     EXPECT_EQ(::ibv_query_device(id->verbs, &device), 0);

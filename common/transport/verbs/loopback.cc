@@ -37,7 +37,7 @@ Result<void> VerbsLoopback::make_queues(ibv_context* context) {
   if (!domain_ || !completions_) {
     return fail(StatusCode::kResourceExhausted, "loopback queue pair: " + errno_text(errno));
   }
-  found_region_.reset(ibv_reg_mr(domain_.get(), &found_, sizeof(found_), IBV_ACCESS_LOCAL_WRITE));
+  found_region_.reset(ibv_reg_mr(domain_.get(), &found_, sizeof(found_), kLocalWrite));
   if (!found_region_) {
     return Error(explain_registration(
         registration_facts(errno, ::ibv_get_device_name(context->device), sizeof(found_))));

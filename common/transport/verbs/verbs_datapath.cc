@@ -255,8 +255,9 @@ size_t VerbsQueuePair::poll(std::span<Completion> completions) {
     if (sent_head_ != sent_tail_ || call_head_ != call_tail_) drain();
     count = take(completions);
     if (count == 0 && state_ == QueuePairState::kReady) {
-      check_timeout();
-      if (++idle_polls_ % kIdlePolls == 0) check_connection();
+      ++idle_polls_;
+      if (armed_ || idle_polls_ % kTimeoutPolls == 0) check_timeout();
+      if (armed_ || idle_polls_ % kIdlePolls == 0) check_connection();
     }
   }
   if (state_ == QueuePairState::kError) count += flush(completions.subspan(count));

@@ -11,6 +11,9 @@
 
 namespace skua {
 
+// Not the enumerator: ibv_reg_mr is a macro that would mix it with another enumeration.
+inline constexpr int kLocalWrite = IBV_ACCESS_LOCAL_WRITE;
+
 struct VerbsDeleter {
   void operator()(rdma_event_channel* channel) const { ::rdma_destroy_event_channel(channel); }
   void operator()(rdma_cm_id* id) const { ::rdma_destroy_id(id); }

@@ -60,6 +60,7 @@ class VerbsQueuePair final : public QueuePair {
   static constexpr uint64_t kBounceBytes = uint64_t{1} << 20;
   static constexpr uint64_t kPartBytes = kBounceBytes / 8;
   static constexpr unsigned kIdlePolls = 64;
+  static constexpr unsigned kTimeoutPolls = 16;
   static constexpr uint32_t kMostInline = 512;
   static constexpr uint64_t kReceived = uint64_t{1} << 63;  // of a work request id: a receive, and its slot
 

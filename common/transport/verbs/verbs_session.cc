@@ -47,7 +47,7 @@ Result<void> VerbsSession::make_queues(rdma_cm_id* id) {
   completions_.reset(::ibv_create_cq(id->verbs, kReplies + kCallWindow + 1, this, terms_.completions, 0));
   if (!completions_) return fail(StatusCode::kResourceExhausted, device + ": ibv_create_cq: " + errno_text(errno));
   memory_ = std::make_unique<std::byte[]>(kBufferBytes);
-  memory_region_.reset(ibv_reg_mr(domain_.get(), memory_.get(), kBufferBytes, IBV_ACCESS_LOCAL_WRITE));
+  memory_region_.reset(ibv_reg_mr(domain_.get(), memory_.get(), kBufferBytes, kLocalWrite));
   if (!memory_region_) return Error(explain_registration(registration_facts(errno, device, kBufferBytes)));
   for (const uint32_t wanted : {uint32_t{sizeof(VerbsReply)}, uint32_t{0}}) {
     ibv_qp_init_attr attributes{};
