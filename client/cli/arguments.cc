@@ -1,6 +1,7 @@
 #include "client/cli/arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <arpa/inet.h>
 
 #include <algorithm>
 #include <charconv>
@@ -30,6 +31,11 @@ constexpr const char* kFileFooter =
     "tsv: KEY<tab>VALUE or KEY<tab>VALUE<tab>MILLISECONDS; \\t \\n \\r \\\\ \\xHH stand for bytes.\n"
     "jsonl: {\"key\":\"...\",\"value\":\"...\",\"ttl_ms\":1000}; bytes that are no UTF-8 stand in key_base64 and\n"
     "value_base64. Order is not kept; keys that change meanwhile appear with one of their values.";
+
+constexpr const char* kDoctorFooter =
+    "It needs no server: it looks at this host's RDMA devices, connects to itself over the one that a server or\n"
+    "client takes, and measures each verb. Exit codes: 0 verbs can be used; 69 there is no device for it, or the\n"
+    "connection failed; 78 the --rdma options ask for what is not there, while another device would do.";
 
 // Texts as they were written, before they are checked.
 struct Raw {
@@ -158,6 +164,10 @@ class Parser {
     add(Command::kStatistics, "stats", "Print every server's statistics");
     add(Command::kNodes, "nodes", "List the servers");
     add(Command::kPing, "ping", "Measure a round trip to every server");
+    CLI::App* doctor = add(Command::kDoctor, "doctor", "Say whether RDMA works here, over which device, and why");
+    doctor->add_option("--address", arguments_.address, "take the device with this IP address, as a server's "
+                                                        "--rdma-listen does")->type_name("IP");
+    doctor->footer(kDoctorFooter);
     add(Command::kCompletion, "completion", "Print a completion script")
         ->add_option("SHELL", arguments_.shell, "bash, zsh or fish")
         ->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
@@ -167,6 +177,10 @@ class Parser {
   std::optional<Finished> check() {
     if (auto failure = check_connection()) return failure;
     if (auto failure = check_key_and_value()) return failure;
+    if (!arguments_.address.empty() && !is_ip_address(arguments_.address)) {
+      return failed(kExitConfiguration, "--address '" + arguments_.address +
+                                            "' is no IP address; write one as 10.0.0.1 or fe80::1%eth0");
+    }
     arguments_.format = *parse_record_format(raw_.format);
     if (raw_.progress || raw_.no_progress) arguments_.progress = raw_.progress;
     return std::nullopt;
@@ -223,6 +237,12 @@ class Parser {
   }
 
   bool value_given() const { return app_.get_subcommands().front()->get_option("VALUE")->count() != 0; }
+
+  static bool is_ip_address(const std::string& text) {
+    in6_addr ignored{};
+    return ::inet_pton(AF_INET, text.c_str(), &ignored) == 1 ||
+           ::inet_pton(AF_INET6, text.substr(0, text.find('%')).c_str(), &ignored) == 1;
+  }
 
   static Finished failed(int exit_code, const std::string& why) { return {exit_code, "skua: " + why + "\n"}; }
 

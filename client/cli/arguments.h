@@ -12,7 +12,8 @@
 namespace skua::cli {
 
 enum class Command : uint8_t {
-  kGet, kPut, kRemove, kExists, kIncrement, kCompareAndSwap, kLoad, kDump, kStatistics, kNodes, kPing, kCompletion,
+  kGet, kPut, kRemove, kExists, kIncrement, kCompareAndSwap, kLoad, kDump, kStatistics, kNodes, kPing, kDoctor,
+  kCompletion,
 };
 
 struct Arguments {
@@ -40,6 +41,7 @@ struct Arguments {
   RecordFormat format = RecordFormat::kTsv;
   std::optional<bool> progress;      // nothing: when standard error is a terminal
   std::string shell;
+  std::string address;               // of doctor: the IP address that a server would listen on
 };
 
 // What is left to do when there is nothing to run: `text` goes to standard output if exit_code is 0, else to standard

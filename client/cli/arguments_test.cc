@@ -57,6 +57,7 @@ TEST_F(ArgumentsTest, EveryCommandIsKnown) {
   EXPECT_EQ(accepted({"stats"}).command, Command::kStatistics);
   EXPECT_EQ(accepted({"nodes"}).command, Command::kNodes);
   EXPECT_EQ(accepted({"ping"}).command, Command::kPing);
+  EXPECT_EQ(accepted({"doctor"}).command, Command::kDoctor);
   EXPECT_EQ(accepted({"completion", "zsh"}).command, Command::kCompletion);
 }
 
@@ -68,6 +69,20 @@ TEST_F(ArgumentsTest, GlobalOptionsStandBeforeOrBehindTheCommand) {
     EXPECT_TRUE(arguments.json);
     EXPECT_EQ(arguments.timeout, 250 * kMillisecond);
   }
+}
+
+TEST_F(ArgumentsTest, DoctorTakesWhatToLookAt) {
+  const Arguments asked = accepted({"doctor", "--rdma-device", "mlx5_0", "--rdma-port", "2", "--rdma-gid-index", "3",
+                                    "--address", "fe80::1%eth0", "--json"});
+  EXPECT_EQ(asked.rdma_device, "mlx5_0");
+  EXPECT_EQ(asked.rdma_port, 2U);
+  EXPECT_EQ(asked.rdma_gid_index, 3U);
+  EXPECT_EQ(asked.address, "fe80::1%eth0");
+  const Finished refused = finished({"doctor", "--address", "example.org"});
+  EXPECT_EQ(refused.exit_code, 78);
+  EXPECT_NE(refused.text.find("--address 'example.org'"), std::string::npos);
+  EXPECT_EQ(finished({"doctor", "--rdma-port", "0"}).exit_code, 64);
+  EXPECT_EQ(finished({"doctor", "mlx5_0"}).exit_code, 64);
 }
 
 TEST_F(ArgumentsTest, EnvironmentNamesTheClusterUnlessAFlagDoes) {

@@ -10,6 +10,9 @@
 #include "client/cli/escape.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/files.h"
+#include "client/doctor/diagnosis.h"
+#include "common/base/log.h"
+#include "common/transport/verbs/inspect.h"
 #include "proto/limits.h"
 
 namespace skua::cli {
@@ -203,6 +206,30 @@ int run_ping(const Arguments& arguments, Client& client) {
   return exit_code;
 }
 
+int run_doctor(const Arguments& arguments, const Clock& clock) {
+  VerbsSettings settings;
+  settings.device = arguments.rdma_device;
+  settings.port = arguments.rdma_port;
+  settings.gid_index = arguments.rdma_gid_index;
+  settings.traffic_class = arguments.rdma_traffic_class;
+  const auto queries = make_inspecting_queries();
+  set_log_level(LogLevel::kOff);  // what fails is in the diagnosis
+  const auto loopback = [&](const DeviceChoice& choice) {
+    return doctor::time_verbs_loopback(choice, arguments.address, settings, clock);
+  };
+  const doctor::Sources sources{*queries, verbs_built_in(), doctor::read_host_limits(), loopback};
+  const doctor::Diagnosis diagnosis =
+      doctor::diagnose(sources, {settings.device, settings.port, settings.gid_index, arguments.address});
+  print(arguments.json ? doctor::to_json(diagnosis) : doctor::to_text(diagnosis));
+  switch (diagnosis.verdict) {
+    case doctor::Verdict::kUsable: return kExitDone;
+    case doctor::Verdict::kWishRefused: return kExitConfiguration;
+    case doctor::Verdict::kNoDevice:
+    case doctor::Verdict::kBroken: return kExitUnavailable;
+  }
+  return kExitInternal;
+}
+
 int run_on_session(const Arguments& arguments, const Clock& clock, Client& client) {
   const auto session = client.open_session();
   if (!session) return report(arguments, session.error());
@@ -253,6 +280,7 @@ int run_command(const Arguments& arguments, const Clock& clock) {
     print(completion_script(arguments.shell));
     return end_output(kExitDone);
   }
+  if (arguments.command == Command::kDoctor) return end_output(run_doctor(arguments, clock));
   ClientOptions options;
   options.seeds = arguments.seeds;
   options.transport = arguments.transport;

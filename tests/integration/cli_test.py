@@ -223,6 +223,25 @@ class CliTest(CliCase):
         self.assertEqual(unresolvable.returncode, 78, unresolvable.stderr)
         self.assertIn(b"no-such-host.invalid", unresolvable.stderr)
 
+    def test_doctor_needs_no_server_and_says_whether_verbs_works(self):
+        result = run_skua(PROGRAMS, "doctor", "--json")
+        report = json.loads(result.stdout)
+        self.assertEqual(result.returncode, 0 if report["usable"] else 69, result.stderr)
+        self.assertEqual(report["usable"], bool(report["loopback"]) and report["loopback"]["works"])
+        if not report["devices"]:
+            self.assertIsNone(report["choice"])
+            self.assertTrue(report["why_none"])
+        self.assertEqual(report["retries"]["dead_peer_after_ms"], 469)
+        text = run_skua(PROGRAMS, "doctor")
+        self.assertEqual(text.returncode, result.returncode)
+        for heading in (b"RDMA devices\n", b"RLIMIT_MEMLOCK", b"2 MiB pages", b"a dead peer shows after"):
+            self.assertIn(heading, text.stdout)
+        self.assertEqual(text.stderr, b"")
+        with open("/dev/full", "wb") as full:
+            self.assertEqual(run_skua(PROGRAMS, "doctor", stdout=full).returncode, 73)
+        self.assertEqual(run_skua(PROGRAMS, "doctor", "--frobnicate").returncode, 64)
+        self.assertIn(b"doctor", run_skua(PROGRAMS, "completion", "bash").stdout)
+
     def test_nobody_listens_and_second_seed_is_tried(self):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

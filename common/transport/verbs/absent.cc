@@ -1,4 +1,5 @@
 // What stands in for the transport where libibverbs and librdmacm were not there at build time.
+#include "common/transport/verbs/inspect.h"
 #include "common/transport/verbs/verbs.h"
 
 namespace skua {
@@ -16,8 +17,14 @@ class AbsentConnector final : public Connector {
   Result<std::unique_ptr<QueuePair>> connect(const ConnectTarget&) override { return built_without(); }
 };
 
+class AbsentQueries final : public DeviceQueries {
+ public:
+  Result<std::vector<DeviceFacts>> devices() override { return built_without(); }
+};
+
 }  // namespace
 
+std::unique_ptr<DeviceQueries> make_inspecting_queries() { return std::make_unique<AbsentQueries>(); }
 bool verbs_built_in() { return false; }
 VerbsCounts verbs_counts() { return {}; }
 std::unique_ptr<Connector> make_verbs_connector(const VerbsSettings&, const Clock&) {
