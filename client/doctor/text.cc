@@ -38,7 +38,8 @@ std::string gid_line(const GidEntry& gid, bool taken) {
 std::string port_lines(const Diagnosis& diagnosis, const DeviceFacts& device, const PortFacts& port) {
   std::string text = "    port " + number(port.number) + ": " + std::string(to_string(port.link)) + ", " + port.state +
                      ", MTU " + number(port.mtu) + " (the device's most: " + number(port.max_mtu) + "), " +
-                     number(port.gids.size()) + " of " + number(port.gid_count) + " GIDs set\n";
+                     number(port.gids.size()) + " of " + number(port.gid_count) +
+                     (port.link == VerbsLink::kIwarp ? " addresses\n" : " GIDs set\n");
   size_t shown = 0;
   for (const GidEntry& gid : port.gids) {
     const bool taken = is_taken(diagnosis, device, port, gid);

@@ -178,6 +178,7 @@ std::string_view to_string(GidKind kind) {
     case GidKind::kInfiniBand: return "InfiniBand";
     case GidKind::kRoceV1: return "RoCE v1";
     case GidKind::kRoceV2: return "RoCE v2";
+    case GidKind::kIwarp: return "iWARP";
   }
   return "unknown kind";
 }

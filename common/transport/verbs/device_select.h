@@ -14,7 +14,7 @@ namespace skua {
 using Gid = std::array<uint8_t, 16>;
 
 enum class VerbsLink : uint8_t { kInfiniBand, kRoce, kIwarp };
-enum class GidKind : uint8_t { kInfiniBand, kRoceV1, kRoceV2 };
+enum class GidKind : uint8_t { kInfiniBand, kRoceV1, kRoceV2, kIwarp };
 
 struct GidEntry {
   uint32_t index = 0;
@@ -30,7 +30,7 @@ struct PortFacts {
   uint32_t mtu = 0;           // active, bytes
   uint32_t max_mtu = 0;
   uint32_t gid_count = 0;     // length of the table
-  std::vector<GidEntry> gids;  // entries that are set
+  std::vector<GidEntry> gids;  // entries that are set; of iWARP the IP addresses of its network interface
 };
 struct DeviceFacts {
   std::string name;

@@ -72,6 +72,20 @@ TEST(DeviceSelect, RoutableIsTakenBeforeTheLinkLocalThatComesFirst) {
   EXPECT_THAT(choice->reason, HasSubstr("mlx5_0 port 1, GID 3 10.0.0.5 (RoCE v2)"));
 }
 
+TEST(DeviceSelect, IwarpIsReachedAtTheAddressOfItsInterface) {
+  FakeQueries queries;
+  queries.add("siw0", {{0, link_local(), GidKind::kIwarp, "eth0"}, {1, gid_v4(10, 0, 0, 5), GidKind::kIwarp, "eth0"}})
+      .link = VerbsLink::kIwarp;
+  const auto choice = choose_device(queries, {});
+  ASSERT_TRUE(choice);
+  EXPECT_EQ(choice->address, "10.0.0.5");
+  EXPECT_THAT(choice->reason, HasSubstr("(iWARP)"));
+  const auto bound = choose_device(queries, {"", 0, std::nullopt, "fe80::1"});
+  ASSERT_TRUE(bound) << bound.error().message();
+  EXPECT_EQ(bound->gid_index, 0U);
+  EXPECT_EQ(bound->address, "fe80::1%eth0");
+}
+
 TEST(DeviceSelect, VersionTwoIsTakenOfAPair) {
   FakeQueries queries;
   queries.add("mlx5_0", {v1(4, gid_v4(10, 0, 0, 5)), v2(5, gid_v4(10, 0, 0, 5))});

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "common/transport/verbs/explain.h"
+#include "common/transport/verbs/iwarp_addresses.h"
 
 namespace skua {
 namespace {
@@ -84,6 +85,11 @@ DeviceFacts device_facts(ibv_context* context) {
     facts.ports.push_back(port_facts(context, port, number));
   }
   add_gids(context, facts);
+  for (PortFacts& port : facts.ports) {
+    if (port.link != VerbsLink::kIwarp) continue;
+    port.gids = iwarp_addresses(facts.name);
+    port.gid_count = static_cast<uint32_t>(port.gids.size());
+  }
   return facts;
 }
 

@@ -2,14 +2,15 @@
 
 #include <infiniband/verbs.h>
 
-#include <utility>
+#include <algorithm>
 
 #include "common/transport/verbs/ibv_queries.h"
 
 namespace skua {
 namespace {
 
-constexpr uint32_t kMostInline = 4096;  // asked for first; no provider takes more
+constexpr uint32_t kMostInline = 4096;  // no provider takes so much
+constexpr uint32_t kStep = 4;           // how exactly it is looked for
 
 template <auto Destroy>
 struct Destroyer {
@@ -39,15 +40,22 @@ uint32_t probe_inline(const std::string& name) {
   const Domain domain(::ibv_alloc_pd(context.get()));
   const Completions completions(::ibv_create_cq(context.get(), 2, nullptr, nullptr, 0));
   if (domain == nullptr || completions == nullptr) return 0;
-  for (uint32_t wanted = kMostInline; wanted != 0; wanted /= 2) {
+  uint32_t most = 0;
+  uint32_t refused = kMostInline;
+  while (refused > most + kStep) {
+    const uint32_t wanted = (most + refused) / 2;
     ibv_qp_init_attr attributes{};
     attributes.send_cq = attributes.recv_cq = completions.get();
     attributes.qp_type = IBV_QPT_RC;
     attributes.cap = {1, 1, 1, 1, wanted};
     const QueuePairHandle made(::ibv_create_qp(domain.get(), &attributes));
-    if (made != nullptr) return attributes.cap.max_inline_data;
+    if (made == nullptr) {
+      refused = wanted;
+    } else {
+      most = std::max(wanted, attributes.cap.max_inline_data);
+    }
   }
-  return 0;
+  return most;
 }
 
 class InspectingQueries final : public DeviceQueries {
