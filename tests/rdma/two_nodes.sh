@@ -36,7 +36,7 @@ if [ "$RXE_NODE" = 1 ]; then
 fi
 
 failed=0
-"$bin/skua" doctor | tail -4
+"$bin/skua" doctor | tail -4 || failed=1   # pipefail: its own exit code
 wait_for "$RXE_SHARED/ready.1" || { rxe-kill 1; exit 1; }
 echo "server process killed and started again:"
 "$bin/skua_two_nodes_client" "$server_ip:7400" "$RXE_SHARED/restart" returns || failed=1
