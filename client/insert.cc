@@ -152,10 +152,8 @@ Task<Step> become_sole(Operation& operation, Window& window, size_t slot, SlotWo
       co_return Step::kRestart;
     }
     if (SKUA_PLANTED_BUG("no-second-look")) co_return Step::kDone;
-    if (window.has_frozen()) {
-      step = co_await operation.check_directory();
-      if (step != Step::kDone) co_return step;
-    }
+    // FROZEN elsewhere in the window changes nothing: a table is only replaced once this slot is frozen too, and then
+    // ours is gone from it.
     step = co_await look_for_rivals(operation, window, slot, rivals);
     if (step != Step::kDone) co_return step;
     if (SKUA_PLANTED_BUG("live-rival-ignored")) rivals.live = false;
@@ -188,7 +186,8 @@ Task<Inserted> insert(Operation& operation, Window& window, Draft& draft, uint32
     window.set_whole(true);
     slot = choose_free(window);
   }
-  if (slot == kNoSlot) co_return Inserted::kFull;
+  // A table that is about to be replaced is not full: the next one is waited for.
+  if (slot == kNoSlot) co_return window.has_frozen() ? Inserted::kAgain : Inserted::kFull;
   const SlotWord empty = window.slot(slot);
   const SlotWord tentative = draft.word(operation, SlotState::kTentative);
   BlockHeader header{};

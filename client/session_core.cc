@@ -9,6 +9,7 @@
 #include "client/client_core.h"
 #include "common/base/check.h"
 #include "common/base/hooks.h"
+#include "common/base/long_step.h"
 #include "proto/key_hash.h"
 
 namespace skua {
@@ -72,9 +73,11 @@ std::string SessionCore::transport_report() const {
 void SessionCore::enter() {
   if (!inside_) gate_.enter();
   inside_ = true;
+  LongStep::watch(progress_);
 }
 
 void SessionCore::leave() {
+  LongStep::forget(progress_);
   inside_ = false;
   gate_.leave();
 }

@@ -1,152 +1,31 @@
 // A completion is lost: did the CAS happen? The client finds out, or says kInDoubt; it never guesses.
 #include <gtest/gtest.h>
 
-#include <deque>
-#include <future>
-
-#include "client/client_core.h"
-#include "client/data_path.h"
-#include "client/session_core.h"
-#include "common/base/check.h"
-#include "common/base/random.h"
-#include "common/control/asio_channel.h"
-#include "common/transport/shm/shm.h"
-#include "common/transport/tcp/tcp.h"
+#include "tests/functional/bare_session.h"
 #include "tests/functional/local_cluster.h"
 
 namespace skua {
 namespace {
 
-enum class Fault {
-  kNone,
-  kLoseCompletion,  // the post takes effect, and the connection breaks before its completion
-  kLosePost,        // the connection breaks before the post is sent
-};
-
-// The next post with a CAS in it, on any queue pair, meets this fault, once.
-struct FaultSwitch {
-  Fault next_cas = Fault::kNone;
-  int skip = 0;  // posts with a CAS that pass before
-  int met = 0;
-};
-
-class FaultyQueuePair final : public QueuePair {
- public:
-  FaultyQueuePair(std::unique_ptr<QueuePair> inner, FaultSwitch& faults) : inner_(std::move(inner)), faults_(faults) {}
-
-  QueuePairState state() const override { return broken_ ? QueuePairState::kError : inner_->state(); }
-  const Status& error() const override { return broken_ ? why_ : inner_->error(); }
-  size_t post(std::span<const WorkRequest> requests) override {
-    if (broken_) return 0;
-    bool cas = false;
-    for (const WorkRequest& request : requests) cas |= request.verb == Verb::kCompareAndSwap;
-    if (cas && faults_.next_cas != Fault::kNone && faults_.skip-- == 0) {
-      const Fault fault = std::exchange(faults_.next_cas, Fault::kNone);
-      ++faults_.met;
-      if (fault == Fault::kLoseCompletion) execute(requests);
-      broken_ = true;
-      for (const WorkRequest& request : requests) lost_.push_back(request.context);
-      return requests.size();
-    }
-    return inner_->post(requests);
-  }
-  size_t poll(std::span<Completion> completions) override {
-    if (!broken_) return inner_->poll(completions);
-    size_t count = 0;
-    while (count < completions.size() && !lost_.empty()) {
-      completions[count++] = {lost_.front(), CompletionStatus::kPeerLost};
-      lost_.pop_front();
-    }
-    return count;
-  }
-  int wait_descriptor() const override { return inner_->wait_descriptor(); }
-  const Capabilities& capabilities() const override { return inner_->capabilities(); }
-  void close() override { inner_->close(); }
-
- private:
-  void execute(std::span<const WorkRequest> requests) {
-    size_t left = 0;
-    for (const WorkRequest& request : requests) left += request.signaled ? 1 : 0;
-    ASSERT_EQ(inner_->post(requests), requests.size());
-    Completion done[8];
-    while (left > 0) left -= inner_->poll(done);
-  }
-  std::unique_ptr<QueuePair> inner_;
-  FaultSwitch& faults_;
-  std::deque<uint64_t> lost_;
-  bool broken_ = false;
-  Status why_{StatusCode::kPeerLost, "the test broke the connection"};
-};
-
-class FaultyConnector final : public Connector {
- public:
-  FaultyConnector(std::unique_ptr<Connector> inner, FaultSwitch& faults) : inner_(std::move(inner)), faults_(faults) {}
-  std::string_view name() const override { return inner_->name(); }
-  Result<std::unique_ptr<QueuePair>> connect(const ConnectTarget& target) override {
-    auto inner = inner_->connect(target);
-    if (!inner) return inner;
-    return std::make_unique<FaultyQueuePair>(std::move(*inner), faults_);
-  }
-
- private:
-  std::unique_ptr<Connector> inner_;
-  FaultSwitch& faults_;
-};
+using testing::Fault;
 
 class InDoubt : public ::testing::TestWithParam<const char*> {
  protected:
-  InDoubt() : executor_(system_clock()), dialer_(make_asio_dialer(executor_)) {
-    ClientCore::Environment environment;
-    environment.executor = &executor_;
-    environment.dialer = dialer_.get();
-    environment.clock = &system_clock();
-    environment.entropy = &system_entropy();
-    auto inner = std::string(GetParam()) == "shm" ? make_shm_connector(system_clock())
-                                                  : make_tcp_connector(system_clock());
-    environment.connectors = {std::make_shared<FaultyConnector>(std::move(inner), faults_)};
-    const ClientOptions options = cluster_.client_options(GetParam());
-    client_ = std::make_shared<ClientCore>(options, environment);
-    executor_.start();
-    std::promise<bool> started;
-    executor_.post([&] { client_->start([&](Result<void> result) { started.set_value(result.has_value()); }); });
-    SKUA_CHECK(started.get_future().get(), "the client core starts");
-    session_ = std::make_shared<SessionCore>(client_, options);
-    client_->add_session(session_);
-  }
-  ~InDoubt() override {
-    client_->remove_session(session_);
-    session_->shut_down();
-    std::promise<void> stopped;
-    executor_.post([&] { client_->stop([&] { stopped.set_value(); }); });
-    stopped.get_future().get();
-    executor_.stop();
-  }
-
   template <class T>
   T run(Task<T> task) {
-    task.start();
-    while (!task.done()) session_->poll_or_wait();
-    return task.take();
+    return session_.run(std::move(task));
   }
-  Result<VersionToken> put(const std::string& key, const std::string& value) {
-    return run(put_operation(*session_, key, value, {}));
-  }
-  std::string get(const std::string& key) {
-    auto got = run(get_operation(*session_, key, {}));
-    if (!got) return "<" + got.error().to_string() + ">";
-    return got->present ? std::string(got->value) : "<absent>";
-  }
+  Result<VersionToken> put(const std::string& key, const std::string& value) { return session_.put(key, value); }
+  std::string get(const std::string& key) { return session_.get(key); }
   void next_cas(Fault fault, int skip = 0) {
     faults_.next_cas = fault;
     faults_.skip = skip;
   }
 
   testing::LocalCluster cluster_;
-  FaultSwitch faults_;
-  AsioExecutor executor_;
-  std::unique_ptr<Dialer> dialer_;
-  std::shared_ptr<ClientCore> client_;
-  std::shared_ptr<SessionCore> session_;
+  testing::BareSession session_{cluster_, GetParam()};
+  SessionCore& core_ = session_.core();
+  testing::FaultSwitch& faults_ = session_.faults();
 };
 
 TEST_P(InDoubt, UpdateThatHappenedIsFoundAndNotRepeated) {
@@ -157,7 +36,7 @@ TEST_P(InDoubt, UpdateThatHappenedIsFoundAndNotRepeated) {
   EXPECT_EQ(faults_.met, 1);
   EXPECT_EQ(get("k"), "2");
   // Its version is the one that a compare_and_swap now finds: the update was not made a second time.
-  EXPECT_TRUE(run(compare_and_swap_operation(*session_, "k", *second, "3", {}))->swapped);
+  EXPECT_TRUE(run(compare_and_swap_operation(core_, "k", *second, "3", {}))->swapped);
 }
 
 TEST_P(InDoubt, UpdateThatDidNotHappenIsMade) {
@@ -176,7 +55,7 @@ TEST_P(InDoubt, InsertIsResolvedAtEitherOfItsTwoSwaps) {
       ASSERT_TRUE(put("warm", "x"));
       faults_.met = 0;
       next_cas(fault, skip);
-      const auto outcome = run(put_if_absent_operation(*session_, key, "v", {}));
+      const auto outcome = run(put_if_absent_operation(core_, key, "v", {}));
       ASSERT_TRUE(outcome) << outcome.error().to_string();
       EXPECT_TRUE(outcome->stored);
       EXPECT_EQ(faults_.met, 1);
@@ -189,7 +68,7 @@ TEST_P(InDoubt, CompareAndSwapIsResolvedEitherWay) {
   for (const Fault fault : {Fault::kLoseCompletion, Fault::kLosePost}) {
     const VersionToken version = *put("k", "1");
     next_cas(fault);
-    const auto outcome = run(compare_and_swap_operation(*session_, "k", version, "2", {}));
+    const auto outcome = run(compare_and_swap_operation(core_, "k", version, "2", {}));
     ASSERT_TRUE(outcome) << outcome.error().to_string();
     EXPECT_TRUE(outcome->swapped);
     EXPECT_EQ(get("k"), "2");
@@ -200,7 +79,7 @@ TEST_P(InDoubt, IncrementCountsOnce) {
   for (int64_t i = 1; i <= 6; ++i) {
     // The first is an insert: its second CAS is met.
     next_cas(i % 2 == 0 ? Fault::kLoseCompletion : Fault::kLosePost, i == 1 ? 1 : 0);
-    const auto sum = run(increment_operation(*session_, "n", 1));
+    const auto sum = run(increment_operation(core_, "n", 1));
     ASSERT_TRUE(sum) << sum.error().to_string();
     EXPECT_EQ(*sum, i);
   }
@@ -209,7 +88,7 @@ TEST_P(InDoubt, IncrementCountsOnce) {
 TEST_P(InDoubt, RemoveThatFindsTheKeyFreedCannotKnowWhoseItWas) {
   ASSERT_TRUE(put("k", "1"));
   next_cas(Fault::kLoseCompletion);
-  const auto removed = run(remove_operation(*session_, "k"));
+  const auto removed = run(remove_operation(core_, "k"));
   ASSERT_FALSE(removed);
   EXPECT_EQ(removed.error().code(), StatusCode::kInDoubt);
   EXPECT_EQ(get("k"), "<absent>");
@@ -218,7 +97,7 @@ TEST_P(InDoubt, RemoveThatFindsTheKeyFreedCannotKnowWhoseItWas) {
 TEST_P(InDoubt, RemoveThatDidNotHappenIsMade) {
   ASSERT_TRUE(put("k", "1"));
   next_cas(Fault::kLosePost);
-  const auto removed = run(remove_operation(*session_, "k"));
+  const auto removed = run(remove_operation(core_, "k"));
   ASSERT_TRUE(removed) << removed.error().to_string();
   EXPECT_TRUE(*removed);
   EXPECT_EQ(get("k"), "<absent>");

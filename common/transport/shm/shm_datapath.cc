@@ -1,6 +1,7 @@
 // The hot half of the shm queue pair: verbs as loads, stores and CPU atomics on the mapped arena.
 #include <algorithm>
 
+#include "common/base/long_step.h"
 #include "common/base/remote_memory.h"
 #include "common/transport/shm/shm_queue_pair.h"
 
@@ -80,8 +81,17 @@ CompletionStatus ShmQueuePair::execute_read(const Entry& entry) {
   if (bytes > armed_bytes_left_) disarm();  // a fence must not wait for a long READ
   const std::byte* remote = entry.remote;
   for (size_t i = 0; i < request.local_count; ++i) {
-    copy_from_remote(request.local[i].data, remote, request.local[i].bytes);
-    remote += request.local[i].bytes;
+    auto* local = static_cast<std::byte*>(request.local[i].data);
+    uint64_t left = request.local[i].bytes;
+    while (left > kStepBytes) {
+      copy_from_remote(local, remote, kStepBytes);
+      local += kStepBytes;
+      remote += kStepBytes;
+      left -= kStepBytes;
+      LongStep::goes_on();
+    }
+    copy_from_remote(local, remote, left);
+    remote += left;
   }
   if (armed_) armed_bytes_left_ -= bytes;
   std::atomic_thread_fence(std::memory_order_acquire);  // the copy's loads before the check
@@ -104,6 +114,7 @@ CompletionStatus ShmQueuePair::execute_write(const Entry& entry) {
       remote += piece;
       local += piece;
       left -= piece;
+      if (left != 0) LongStep::goes_on();
     }
   }
   return CompletionStatus::kSuccess;

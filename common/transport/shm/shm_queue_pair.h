@@ -58,6 +58,7 @@ class ShmQueuePair final : public QueuePair {
  private:
   // The most that is copied in one armed section: what a fence waits for, ~10 us.
   static constexpr uint64_t kArmedBytes = 64 << 10;
+  static constexpr uint64_t kStepBytes = 1 << 20;  // of a READ; a sign of life after each
 
   struct Entry {
     WorkRequest request;
