@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "client/client.h"
@@ -41,9 +42,12 @@ struct ScanCursor {
     VersionToken version;
     uint64_t ttl_left_ms = 0;
   };
-  std::set<uint64_t> done_tables;  // TableRefs that were seen to the end
-  uint64_t table = 0;              // the one under way
-  uint64_t next_word = 0;          // its first word that is still to be looked at
+  using Prefix = std::pair<uint32_t, uint64_t>;  // so many directory bits, and which
+  std::set<Prefix> done;                         // of tables that were seen to the end
+  uint64_t table = 0;                            // TableRef of the one under way
+  uint64_t next_word = 0;                        // its first word that is still to be looked at
+  std::set<uint64_t> found_in_table;             // hashes, keyed by a secret, of what it had so far
+  std::set<uint64_t> found_before;               // of what tables had that were replaced half-way: not found twice
   bool finished = false;
   std::vector<Item> found;
 };

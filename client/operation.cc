@@ -211,7 +211,6 @@ Task<Step> Operation::load_directory() {
       partition_->stale = false;
       co_return Step::kDone;
     }
-    if (partition_->loaded) core_.forget_partition(partition_index_);
     if (now.depth() > proto::kMaxDirectoryDepth || now.offset() == 0 ||
         now.offset() + now.entries() * 8 > partition_->bytes) {
       link_->fail(Status(StatusCode::kCorruption, "partition " + std::to_string(partition_index_) +
@@ -235,9 +234,11 @@ Task<Step> Operation::check_directory() {
   Batch batch;
   add_read(batch, proto::kDirectoryRootOffset, &root, sizeof root);
   if (co_await post(batch) != Step::kDone) co_return Step::kBroken;
-  if (proto::DirectoryRoot(root) == partition_->root) co_return Step::kDone;
-  partition_->stale = true;
-  co_return Step::kRestart;
+  const bool unchanged = proto::DirectoryRoot(root) == partition_->root || SKUA_PLANTED_BUG("frozen-is-not-checked");
+  if (!unchanged) partition_->stale = true;
+  // Another operation of this session may have read a later directory since the window was read.
+  const bool same_table = table() == window_table_ || SKUA_PLANTED_BUG("window-of-another-table");
+  co_return unchanged && same_table ? Step::kDone : Step::kRestart;
 }
 
 // --- Posting
@@ -306,8 +307,8 @@ void Operation::add_write(Batch& batch, uint64_t offset, const proto::BlockHeade
 // --- Reading
 
 Task<Step> Operation::read_window(Window& window) {
-  const auto& tables = partition_->tables;
-  const proto::TableRef table = tables[hash_.directory_index(partition_->root.depth())];
+  const proto::TableRef table = this->table();
+  window_table_ = table;
   window.place(table.offset() + hash_.home_bucket(table.log2_buckets()) * proto::kBucketBytes);
   Batch batch;
   add_read(batch, window.offset(), window.first_half(), proto::kHalfWindowBytes);
@@ -419,8 +420,8 @@ Step Operation::accept_candidate(Found& found, size_t slot, std::span<const std:
   if (found.header.namespace_id != 0) return Step::kDone;
   found.present = true;
   found.slot_offset = found.window.slot_offset(slot);
-  found.word = word.without_frozen();
-  found.frozen = word.frozen();
+  found.word = SKUA_PLANTED_BUG("frozen-is-swapped") ? word : word.without_frozen();
+  found.frozen = word.frozen() && !SKUA_PLANTED_BUG("frozen-is-swapped");
   return Step::kDone;
 }
 
@@ -501,8 +502,7 @@ SlotCacheEntry* Operation::cached() {
   SlotCacheEntry* entry = core_.cache().find(hash_.bits(), tag_);
   if (entry == nullptr) return nullptr;
   const bool young = entry->younger_than(proto::kVersionModulus, link_->epoch()) || SKUA_PLANTED_BUG("old-cache-entry");
-  if (!young ||
-      entry->directory_version != static_cast<uint32_t>(partition_->root.version())) {
+  if (!young || entry->table_version != static_cast<uint32_t>(table().version())) {
     *entry = SlotCacheEntry{};
     return nullptr;
   }
@@ -512,6 +512,9 @@ SlotCacheEntry* Operation::cached() {
 void Operation::remember(const Found& found) { remember(found.slot_offset, found.word, found.header); }
 
 void Operation::remember(uint64_t slot_offset, SlotWord word, const proto::BlockHeader& header) {
+  // Another operation of this session may have read a later directory meanwhile: then this slot is of the past.
+  const proto::TableRef table = this->table();
+  if (slot_offset - table.offset() >= proto::table_bytes(table.log2_buckets())) return;
   SlotCacheEntry entry;
   entry.hash = hash_.bits();
   entry.word = word;
@@ -519,7 +522,7 @@ void Operation::remember(uint64_t slot_offset, SlotWord word, const proto::Block
   entry.slot_offset = slot_offset;
   entry.block_bytes = static_cast<uint32_t>(proto::block_bytes(header.key_bytes, header.value_bytes));
   entry.epoch = static_cast<uint32_t>(link_->epoch());
-  entry.directory_version = static_cast<uint32_t>(partition_->root.version());
+  entry.table_version = static_cast<uint32_t>(table.version());
   entry.tag_and_expiry = (tag_ & ~1U) | (header.expiry_ms() != 0 ? 1U : 0U);
   core_.cache().remember(entry);
 }

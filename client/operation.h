@@ -66,6 +66,7 @@ class Operation {
   SessionCore& core() { return core_; }
   Link& link() { return *link_; }
   PartitionState& partition() { return *partition_; }
+  proto::TableRef table() const { return partition_->tables[hash_.directory_index(partition_->root.depth())]; }
   LiveCounters& counters() { return counters_; }
 
   // --- Place and time
@@ -107,7 +108,7 @@ class Operation {
   // --- Reading
   Task<Step> read_window(Window& window);
   Task<Step> find(Found& found, Want want, std::span<std::byte> user = {});
-  // A FROZEN word was met: kDone when what was read stands, else the directory has changed.
+  // A FROZEN word was met in the window: kDone when what was read stands, else the directory has changed.
   Task<Step> check_directory();
 
   // --- Blocks
@@ -173,6 +174,7 @@ class Operation {
   Link* link_ = nullptr;            // entered
   uint64_t serial_ = 0;             // of the link's session when it was entered
   PartitionState* partition_ = nullptr;
+  proto::TableRef window_table_;    // where the last window was read
   uint32_t partition_index_ = 0;
   Nanoseconds deadline_ = 0;        // 0: not asked for yet
   uint32_t attempts_ = 0;

@@ -39,7 +39,7 @@ Status full_table(const Operation& operation) {
   return Status(StatusCode::kOutOfMemory,
                 "the table of the key's partition has no free slot in the key's window of " +
                     std::to_string(proto::kWindowSlots) + " (hash " + std::to_string(operation.hash().bits()) +
-                    "): remove keys, or start the servers with a larger --expected-keys");
+                    ") and was not split in time: remove keys, or raise the servers' --memory");
 }
 
 Draft make_draft(Operation& operation, std::string_view value, const PutOptions& options, uint8_t flags) {

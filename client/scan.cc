@@ -32,9 +32,13 @@ class PartitionScan {
   // stays found.
   Task<Step> run() {
     const auto tables = operation_.partition().tables;
-    for (const proto::TableRef table : tables) {
-      if (cursor_.done_tables.contains(table.bits())) continue;
+    for (uint64_t i = 0; i < tables.size(); ++i) {
+      const proto::TableRef table = tables[i];
+      if (is_done(i, table.local_depth())) continue;
       if (cursor_.table != table.bits()) {
+        // A table that was replaced half-way is looked at again as its successors.
+        cursor_.found_before.merge(cursor_.found_in_table);
+        cursor_.found_in_table.clear();
         cursor_.table = table.bits();
         cursor_.next_word = 0;
       }
@@ -44,13 +48,25 @@ class PartitionScan {
         const Step step = co_await scan_buckets(table.offset(), words);
         if (step != Step::kDone) co_return step;
       }
-      cursor_.done_tables.insert(table.bits());
+      cursor_.done.insert(prefix(i, table.local_depth()));
+      cursor_.found_in_table.clear();
     }
     cursor_.finished = true;
     co_return Step::kDone;
   }
 
  private:
+  static ScanCursor::Prefix prefix(uint64_t index, uint32_t depth) {
+    return {depth, index & ((uint64_t{1} << depth) - 1)};
+  }
+  // This table, or one that it was split from.
+  bool is_done(uint64_t index, uint32_t depth) const {
+    for (uint32_t d = 0; d <= depth; ++d) {
+      if (cursor_.done.contains(prefix(index, d))) return true;
+    }
+    return false;
+  }
+
   // Looks at the words from the cursor to the end of one READ, or until enough was found.
   Task<Step> scan_buckets(uint64_t table_offset, uint64_t words) {
     const uint64_t first = cursor_.next_word / kWordsPerBucket * kWordsPerBucket;
@@ -98,6 +114,9 @@ class PartitionScan {
   void keep(const proto::BlockView& view, SlotWord word) {
     const uint64_t now = operation_.now_ms();
     if (view.expired(now)) return;
+    const uint64_t hash = proto::keyed_hash(view.key(), operation_.core().cache_secret());
+    if (cursor_.found_before.contains(hash)) return;
+    cursor_.found_in_table.insert(hash);
     const uint64_t expiry = view.header().expiry_ms();
     ScanCursor::Item item;
     item.bytes.reserve(view.key().size() + view.value().size());

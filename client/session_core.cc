@@ -186,12 +186,6 @@ void SessionCore::forget_server(uint32_t server) {
   });
 }
 
-void SessionCore::forget_partition(uint32_t partition) {
-  cache_.forget_if([&](const SlotCacheEntry& entry) {
-    return proto::KeyHash(entry.hash).partition(map_->partitions()) == partition;
-  });
-}
-
 // --- Loop
 
 void SessionCore::wake_all() {

@@ -99,8 +99,7 @@ class SessionCore : public std::enable_shared_from_this<SessionCore> {
   uint32_t partitions() const;  // 0: no map yet
   void refresh_map();           // asks the control plane for a newer map
   Link& link(uint32_t server);
-  void forget_server(uint32_t server);       // its cached locations
-  void forget_partition(uint32_t partition);
+  void forget_server(uint32_t server);  // its cached locations
 
   // --- Waiting: the operation is resumed by poll once something changed, or when the deadline has passed.
   struct Waiter {

@@ -21,7 +21,7 @@ struct SlotCacheEntry {
   uint64_t slot_offset = 0;         // in the partition
   uint32_t block_bytes = 0;         // header, key and value
   uint32_t epoch = 0;               // low half of the reclaim epoch in which the word was last seen valid
-  uint32_t directory_version = 0;
+  uint32_t table_version = 0;       // of the table that the slot lies in
   uint32_t tag_and_expiry = 0;      // 31 bits of a second hash of the key; lowest bit: the block has an expiry
 
   bool has_expiry() const { return (tag_and_expiry & 1) != 0; }

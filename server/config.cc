@@ -202,7 +202,7 @@ std::vector<Setting> cluster_and_memory_settings() {
          return {};
        }},
       {"memory", "SIZE", "limit of the memory that is served (1GiB)", apply_memory},
-      {"expected-keys", "N", "keys on this server, which sizes its tables (1000000)",
+      {"expected-keys", "N", "keys for which this server has tables from the start (1000000); more come with more keys",
        count_into<uint64_t>([](ServerConfig& c) -> uint64_t& { return c.node.store.expected_keys; },
                             uint64_t{1} << 40)},
       {"pages", "KIND", "auto, huge (2 MiB or fail) or small (auto)", apply_pages},

@@ -27,6 +27,8 @@ std::optional<TakenBlock> Heap::take(int size_class, uint64_t reclaim_epoch, boo
   meta.set_hint(BlockMeta::kUnseen);
   --counts_[c].free;
   ++counts_[c].granted;
+  ++blocks_taken_;
+  ++blocks_granted_;
   const uint64_t bytes = uint64_t{segment.block_units} * proto::kBlockUnit;
   used_bytes_ += bytes;
   extents_.add_block_bytes(bytes);
@@ -42,6 +44,7 @@ void Heap::use(BlockRef ref) {
   meta.set_state(BlockState::kUsed);
   if (!SKUA_PLANTED_BUG("candidates-during-scan")) meta.set_mark(sweep_);
   --counts_[segment.size_class].granted;
+  --blocks_granted_;
   ++counts_[segment.size_class].used;
 }
 
@@ -92,6 +95,7 @@ void Heap::free_block(BlockRef ref, uint64_t reclaim_epoch) {
   segment.free_head = ref.index;
   --counts_[segment.size_class].retired;
   ++counts_[segment.size_class].free;
+  --blocks_taken_;
   const uint64_t bytes = uint64_t{segment.block_units} * proto::kBlockUnit;
   used_bytes_ -= bytes;
   extents_.remove_block_bytes(bytes);

@@ -141,6 +141,8 @@ class Heap {
   uint64_t used_bytes() const { return used_bytes_; }    // of blocks that are not free
   uint64_t live_bytes() const { return live_bytes_; }    // at the last sweep
   uint64_t retired_blocks() const { return retired_.size(); }
+  uint64_t blocks_taken() const { return blocks_taken_; }      // that are not free
+  uint64_t blocks_granted() const { return blocks_granted_; }  // of them, in the hands of sessions
 
  private:
   static constexpr uint32_t kNoSegment = 0xffffffff;
@@ -191,6 +193,8 @@ class Heap {
   std::vector<BlockRef> retired_;
   uint32_t sweep_ = 0;
   uint64_t origin_ = 0;
+  uint64_t blocks_taken_ = 0;
+  uint64_t blocks_granted_ = 0;
   uint64_t heap_bytes_ = 0;
   uint64_t used_bytes_ = 0;
   uint64_t live_bytes_ = 0;

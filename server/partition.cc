@@ -16,8 +16,7 @@ using proto::SlotWord;
 
 namespace {
 
-constexpr uint64_t kPage = 4096;
-constexpr uint32_t kMinLog2Buckets = 6;
+constexpr uint64_t kPage = kIndexPageBytes;
 constexpr double kKeySlack = 1.3;     // partitions are not filled evenly
 constexpr double kTargetLoad = 0.45;  // of slots; windows of 28 overflow from 0.64 on
 constexpr uint64_t kFirstVersion = 1;  // of directory and tables
@@ -30,13 +29,13 @@ std::atomic_ref<uint64_t> shared(uint64_t& word) { return std::atomic_ref<uint64
 
 }  // namespace
 
-TableShape TableShape::for_keys(uint64_t keys) {
+TableShape TableShape::for_keys(uint64_t keys, uint32_t log2_buckets) {
   const double slots = static_cast<double>(keys) * kKeySlack / kTargetLoad;
   const auto buckets = static_cast<uint64_t>(slots / static_cast<double>(proto::kSlotsPerBucket)) + 1;
   const auto log2 = static_cast<uint32_t>(std::bit_width(buckets - 1));  // rounded up
   TableShape shape;
-  shape.log2_buckets = std::clamp(log2, kMinLog2Buckets, proto::kMaxLog2Buckets);
-  shape.directory_depth = log2 > proto::kMaxLog2Buckets ? log2 - proto::kMaxLog2Buckets : 0;
+  shape.log2_buckets = log2_buckets;
+  shape.directory_depth = log2 > log2_buckets ? log2 - log2_buckets : 0;
   shape.directory_depth = std::min(shape.directory_depth, proto::kMaxDirectoryDepth);
   return shape;
 }
@@ -57,13 +56,12 @@ Partition::Partition(Arena& arena, uint32_t id, uint64_t arena_offset)
 Result<void> Partition::format(const Format& format) {
   const uint64_t bytes = format.shape.index_bytes();
   const uint64_t chunks = (bytes + kChunkBytes - 1) / kChunkBytes;
-  const auto first = chunks <= extents_.chunk_limit() ? extents_.allocate(static_cast<uint32_t>(chunks)) : std::nullopt;
+  const auto first = chunks <= extents_.chunk_limit() ? pages_.allocate(bytes / kPage) : std::nullopt;
   if (!first) {
     return fail(StatusCode::kOutOfMemory, "tables of partition " + std::to_string(id_) + " need " +
                                               std::to_string(bytes) + " bytes");
   }
   SKUA_CHECK(*first == 0, "the header lies at the partition's start");
-  index_bytes_ = chunks * kChunkBytes;
   membership_epoch_ = format.membership_epoch;
   // A version token of an earlier life must not fit what another key or value has now.
   if (!SKUA_PLANTED_BUG("generations-start-over")) heap_.begin_above(format.membership_epoch << kEpochShift);
@@ -82,20 +80,26 @@ Result<void> Partition::format(const Format& format) {
 }
 
 void Partition::format_tables(const TableShape& shape) {
-  auto* directory = reinterpret_cast<uint64_t*>(data_ + kPage);
+  depth_ = shape.directory_depth;
+  directory_offset_ = kPage;
+  root_version_ = table_version_ = kFirstVersion;
+  auto* directory = reinterpret_cast<uint64_t*>(data_ + directory_offset_);
   uint64_t offset = kPage + shape.directory_bytes();
-  const uint64_t buckets = proto::table_buckets(shape.log2_buckets);
   for (uint64_t t = 0; t < shape.tables(); ++t, offset += shape.table_stride()) {
-    auto* table = reinterpret_cast<proto::Bucket*>(data_ + offset);
-    uint64_t slot = 0;
-    for (uint64_t b = 0; b < buckets; ++b) {
-      table[b].header = proto::BucketHeader::of(shape.directory_depth, kFirstVersion).bits();
-      for (uint64_t& word : table[b].slots) {
-        word = SlotWord::empty(proto::built_identity(kFirstVersion, slot++)).bits();
-      }
-    }
-    directory[t] = proto::TableRef::of({offset, shape.log2_buckets, shape.directory_depth, kFirstVersion}).bits();
-    tables_.push_back({table, buckets});
+    const auto ref = proto::TableRef::of({offset, shape.log2_buckets, shape.directory_depth, kFirstVersion});
+    format_table(buckets_at(offset), ref);
+    directory[t] = ref.bits();
+    directory_.push_back(static_cast<uint32_t>(tables_.size()));
+    tables_.push_back({buckets_at(offset), proto::table_buckets(shape.log2_buckets), ref, t});
+  }
+}
+
+// Headers and EMPTY words; nobody sees it yet.
+void Partition::format_table(proto::Bucket* buckets, const proto::TableRef& ref) {
+  uint64_t slot = 0;
+  for (uint64_t b = 0; b < proto::table_buckets(ref.log2_buckets()); ++b) {
+    buckets[b].header = proto::BucketHeader::of(ref.local_depth(), ref.version()).bits();
+    for (uint64_t& word : buckets[b].slots) word = SlotWord::empty(proto::built_identity(ref.version(), slot++)).bits();
   }
 }
 
@@ -110,6 +114,7 @@ void Partition::begin_scan() {
   bucket_ = 0;
   ordinal_ = 0;
   live_seen_ = 0;
+  live_before_table_ = 0;
   least_hint_ = BlockMeta::kNever;
   freed_before_ = std::move(freed_);
   freed_.clear();
@@ -133,6 +138,7 @@ bool Partition::scan(ScanContext& context, uint64_t& slots) {
     }
     ++table_;
     bucket_ = 0;
+    live_before_table_ = live_seen_;
   }
   freed_before_ = {};
   live_keys_ = live_seen_;

@@ -1,13 +1,16 @@
 #pragma once
 // Partition is one partition's memory as its primary keeps it: header, directory and tables in the layout of
-// proto/region_layout.h, its heap, and the scan that finds what is referenced.
+// proto/region_layout.h, its heap, the scan that finds what is referenced, and the splits by which its tables grow.
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "proto/key_hash.h"
 #include "proto/region_layout.h"
 #include "server/heap.h"
+#include "server/index_pages.h"
 
 namespace skua {
 
@@ -16,8 +19,9 @@ struct TableShape {
   uint32_t directory_depth = 0;
   uint32_t log2_buckets = 0;
 
-  // For so many keys, so that the fullest windows do not overflow: at most 0.45 of the slots are taken.
-  static TableShape for_keys(uint64_t keys);
+  // For so many keys, so that the fullest windows do not overflow: at most 0.45 of the slots are taken. Tables have
+  // 2^log2_buckets home buckets each, and there are as many as that takes.
+  static TableShape for_keys(uint64_t keys, uint32_t log2_buckets);
   uint64_t directory_bytes() const;
   uint64_t tables() const { return uint64_t{1} << directory_depth; }
   uint64_t table_stride() const;   // bytes of a table, whole pages
@@ -54,7 +58,7 @@ class Partition {
   std::byte* data() const { return data_; }
   uint64_t arena_offset() const { return arena_offset_; }
   uint64_t region_bytes() const { return region_bytes_; }
-  uint64_t index_bytes() const { return index_bytes_; }
+  uint64_t index_bytes() const { return pages_.bytes(); }
   Heap& heap() { return heap_; }
   const Heap& heap() const { return heap_; }
   ExtentMap& extents() { return extents_; }
@@ -77,6 +81,28 @@ class Partition {
   // The sweep has something to look for here; kept by the reclaimer.
   bool dirty = false;
 
+  // --- Splits (table_split.cc; docs/protocol.md)
+  //
+  // begin_split, then split until it returns true. Until then readers use the old table, and writers wait once they
+  // meet FROZEN in it. The old table's pages are free when every session has reported a later epoch.
+
+  // So many blocks have been handed out that a table may have grown full: overloaded_tables looks.
+  bool may_be_overloaded() const { return heap_.blocks_taken() >= next_look_; }
+  // Tables with more than their share of slots taken, granted blocks that are still to be used included.
+  std::vector<size_t> overloaded_tables();
+  // Of the directory entry that `hash` leads to.
+  size_t table_of(proto::KeyHash hash) const { return directory_[hash.directory_index(depth_)]; }
+  // False: a split is under way, no memory for the new tables, or the directory cannot grow further.
+  bool begin_split(size_t table);
+  // Goes on for about `slots` slots, and takes what it looked at from that. True: the new tables are published.
+  bool split(uint64_t& slots, uint64_t reclaim_epoch);
+  bool splitting() const { return split_.has_value(); }
+  bool retired_index() const { return !retired_pages_.empty(); }
+  // Frees what was retired before `oldest_epoch`, which every session has reported.
+  void release_index(uint64_t oldest_epoch);
+  size_t tables() const { return tables_.size(); }
+  uint64_t splits() const { return splits_; }
+
  private:
   struct FreedSlot {
     uint64_t word;
@@ -85,7 +111,29 @@ class Partition {
   };
   struct Table {
     proto::Bucket* buckets;
-    uint64_t count;
+    uint64_t count;         // of buckets
+    proto::TableRef ref;
+    uint64_t prefix;        // the directory bits that its keys share
+  };
+  struct Split {
+    size_t table = 0;
+    uint64_t next_slot = 0;            // to be frozen
+    std::array<uint64_t, 2> tables{};  // offsets of the new ones
+    uint64_t directory = 0;            // and of the directory that names them
+    uint32_t depth = 0;
+  };
+  struct RetiredPages {
+    uint64_t offset = 0;
+    uint64_t pages = 0;
+    uint64_t epoch = 0;
+  };
+  // A LIVE word of the table that is split, and where it goes.
+  struct Moved {
+    proto::SlotWord word;
+    uint64_t bucket = 0;
+    uint64_t home = 0;
+    uint32_t slot = 0;
+    uint32_t child = 0;
   };
   static constexpr size_t kGroupBuckets = 8;
   static constexpr size_t kGroupSlots = kGroupBuckets * proto::kSlotsPerBucket;
@@ -98,6 +146,15 @@ class Partition {
   };
 
   void format_tables(const TableShape& shape);
+  proto::Bucket* buckets_at(uint64_t offset) const { return reinterpret_cast<proto::Bucket*>(data_ + offset); }
+  static void format_table(proto::Bucket* buckets, const proto::TableRef& ref);
+  uint64_t table_pages() const;
+  uint64_t directory_pages(uint32_t depth) const;
+  bool freeze(uint64_t* slot);
+  std::vector<Moved> moving(const Table& table, uint32_t local_depth);
+  static void place(proto::Bucket* buckets, std::span<const Moved> moved, uint32_t child);
+  void publish_split(uint64_t reclaim_epoch);
+  void retire_pages(uint64_t offset, uint64_t pages, uint64_t reclaim_epoch);
   void scan_group(ScanContext& context, proto::Bucket* buckets, size_t count, uint64_t first_ordinal);
   void visit(ScanContext& context, const Candidate& candidate);
   void visit_live(ScanContext& context, const Candidate& candidate);
@@ -118,18 +175,28 @@ class Partition {
   std::byte* data_;
   uint64_t arena_offset_;
   uint64_t region_bytes_;
-  uint64_t index_bytes_ = 0;
   uint64_t membership_epoch_ = 0;
   uint64_t renamed_ = 0;
   ExtentMap extents_;
   Heap heap_;
-  std::vector<Table> tables_;
+  IndexPages pages_{extents_};
+  std::vector<Table> tables_;         // a split keeps the first new one in its place, and appends the second
+  std::vector<uint32_t> directory_;   // table of each entry
+  uint32_t depth_ = 0;
+  uint64_t directory_offset_ = 0;
+  uint64_t root_version_ = 0;
+  uint64_t table_version_ = 0;        // the highest given
+  std::optional<Split> split_;
+  std::vector<RetiredPages> retired_pages_;
+  uint64_t next_look_ = 0;            // in blocks taken
+  uint64_t splits_ = 0;
 
   // Of the scan under way.
   size_t table_ = 0;
   uint64_t bucket_ = 0;
   uint64_t ordinal_ = 0;
   uint64_t live_seen_ = 0;
+  uint64_t live_before_table_ = 0;         // in the tables before table_
   uint32_t least_hint_ = BlockMeta::kNever;
   std::vector<FreedSlot> freed_;           // in the order of ordinals
   std::vector<FreedSlot> freed_before_;    // by the scan before

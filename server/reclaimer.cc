@@ -158,6 +158,7 @@ void Reclaimer::finish_partition(Partition& partition) {
     partition.dirty = true;
     grace_pending_ = true;
   }
+  grace_pending_ |= partition.retired_index();
 }
 
 void Reclaimer::finish_scan() {
@@ -174,6 +175,7 @@ void Reclaimer::free_slice() {
   uint64_t blocks = 0;
   for (; scan_index_ < scanned_.size() && blocks < kSliceBlocks; ++scan_index_) {
     blocks += scanned_[scan_index_]->heap().release_retired(epoch_);
+    scanned_[scan_index_]->release_index(host_.oldest_epoch());
   }
   statistics_.blocks_reused += blocks;
   if (scan_index_ < scanned_.size()) return post(&Reclaimer::free_slice);

@@ -10,6 +10,7 @@
 #include "server/partition.h"
 #include "server/reclaimer.h"
 #include "server/session_table.h"
+#include "server/splitter.h"
 
 namespace skua {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 constexpr uint32_t kMaxGrantBlocks = 1024;
 constexpr uint32_t kMaxWaitCycles = 8;     // complete cycles after which a request that got nothing is refused anyway
 constexpr Nanoseconds kMaxWaitLeases = 4;  // a session that reports no epoch can stop all cycles: wait no longer
+constexpr uint32_t kMinLog2Buckets = 6;
 constexpr uint64_t kLowFraction = 4;       // memory is short when less than 1 / so much of it is free
 
 class StoreImpl final : public Store, private SessionHost, private ReclaimHost {
@@ -27,6 +29,7 @@ class StoreImpl final : public Store, private SessionHost, private ReclaimHost {
         arena_(std::move(arena)),
         sessions_({options.lease, options.resume_grace}, executor, entropy, *this),
         reclaimer_(executor, *this, options.sweep_interval),
+        splitter_(executor, reclaimer_, [this] { return make_room(); }),
         started_(executor.clock().now()),
         time_offset_ms_(executor.clock().wall_ms() - started_ / kMillisecond) {}
   ~StoreImpl() override {
@@ -45,6 +48,7 @@ class StoreImpl final : public Store, private SessionHost, private ReclaimHost {
     return sessions_.open(request, std::move(push), {reclaimer_.epoch(), cluster_time_ms()}, partitions_);
   }
   void grant(const control::GrantRequest& request, std::function<void(Result<control::Grant>)> done) override;
+  Result<void> split_table(uint32_t partition, proto::KeyHash hash) override;
   Result<void> report(const control::EpochReport& report) override {
     return sessions_.report(report, reclaimer_.epoch());
   }
@@ -95,9 +99,15 @@ class StoreImpl final : public Store, private SessionHost, private ReclaimHost {
   void arm_wait_timer();
   void refuse_overdue();
   void trim_all();
+  bool make_room() {
+    if (arena_->idle() == 0) return false;
+    trim_all();
+    return true;
+  }
+  uint64_t index_bytes() const;
   void relieve_shortage();
   uint64_t free_bytes() const {
-    const uint64_t taken = index_bytes_ + arena_->block_bytes();
+    const uint64_t taken = index_bytes() + arena_->block_bytes();
     return arena_->limit() - std::min(arena_->limit(), taken);
   }
 
@@ -108,12 +118,12 @@ class StoreImpl final : public Store, private SessionHost, private ReclaimHost {
   std::unordered_map<uint32_t, Partition*> by_id_;
   SessionTable sessions_;
   Reclaimer reclaimer_;
+  Splitter splitter_;
   std::deque<Wait> waits_;
   bool wait_armed_ = false;
   Executor::TimerId wait_timer_ = 0;
   Assignment assignment_;
   bool served_ = false;
-  uint64_t index_bytes_ = 0;
   uint64_t granted_since_cycle_ = 0;  // bytes
   uint64_t out_of_memory_ = 0;
   Nanoseconds started_;
@@ -130,7 +140,12 @@ Result<void> StoreImpl::serve(const Assignment& assignment) {
   }
   const size_t count = assignment.partitions.size();
   SKUA_RETURN_IF_ERROR(arena_->divide(count));
-  const TableShape shape = TableShape::for_keys(options_.expected_keys / count + 1);
+  // Tables that hold nothing yet take at most an eighth of the memory.
+  uint32_t log2_buckets = options_.log2_table_buckets;
+  while (log2_buckets > kMinLog2Buckets && proto::table_bytes(log2_buckets) * count * 8 > arena_->limit()) {
+    --log2_buckets;
+  }
+  const TableShape shape = TableShape::for_keys(options_.expected_keys / count + 1, log2_buckets);
   for (size_t i = 0; i < count; ++i) {
     auto partition = std::make_unique<Partition>(*arena_, assignment.partitions[i], i * arena_->stride());
     const auto formatted = partition->format(
@@ -141,11 +156,25 @@ Result<void> StoreImpl::serve(const Assignment& assignment) {
                       std::to_string(count) + " partitions, but memory is " + std::to_string(arena_->limit()) +
                       " bytes: raise --memory, or lower the number of expected keys or partitions");
     }
-    index_bytes_ += partition->index_bytes();
     by_id_[partition->id()] = partition.get();
     partitions_.push_back(std::move(partition));
   }
   reclaimer_.serve(partitions_);
+  return {};
+}
+
+uint64_t StoreImpl::index_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& partition : partitions_) bytes += partition->index_bytes();
+  return bytes;
+}
+
+Result<void> StoreImpl::split_table(uint32_t partition, proto::KeyHash hash) {
+  const auto found = by_id_.find(partition);
+  if (found == by_id_.end()) {
+    return fail(StatusCode::kStaleEpoch, "partition " + std::to_string(partition) + " is not served here");
+  }
+  splitter_.request(*found->second, hash);
   return {};
 }
 
@@ -179,7 +208,7 @@ void StoreImpl::grant(const control::GrantRequest& request, std::function<void(R
   wait.size_class = static_cast<int>(request.size_class());
   wait.blocks = std::min(request.blocks(), kMaxGrantBlocks);
   wait.done = std::move(done);
-  if (segment_shape(wait.size_class).chunks * kChunkBytes > arena_->limit() - index_bytes_) {
+  if (segment_shape(wait.size_class).chunks * kChunkBytes > arena_->limit() - index_bytes()) {
     return refuse(wait, "a block of " + std::to_string(proto::size_class_bytes(wait.size_class)) +
                             " bytes can never fit");
   }
@@ -234,6 +263,7 @@ bool StoreImpl::serve_wait(const Wait& wait, bool may_commit) {
   if (blocks.empty()) return false;
   granted_since_cycle_ += blocks.size() * proto::size_class_bytes(wait.size_class);
   grant.set_grant_id(sessions_.record_grant(wait.session, *wait.partition, std::move(blocks)));
+  splitter_.look(*wait.partition);
   wait.done(std::move(grant));
   return true;
 }
@@ -257,7 +287,7 @@ void StoreImpl::refuse(Wait& wait, const std::string& reason) {
   SKUA_PROBE("server.out-of-memory");
   ++out_of_memory_;
   wait.done(fail(StatusCode::kOutOfMemory,
-                 "heap is full: " + reason + "; " + std::to_string(index_bytes_ + arena_->block_bytes()) +
+                 "heap is full: " + reason + "; " + std::to_string(index_bytes() + arena_->block_bytes()) +
                      " bytes used of " + std::to_string(arena_->limit()) + "; remove keys or raise --memory"));
 }
 
@@ -331,15 +361,22 @@ void StoreImpl::statistics(control::ServerStats& out) const {
   out.set_uptime_ms(static_cast<uint64_t>((executor_.clock().now() - started_) / kMillisecond));
   out.set_memory_limit_bytes(arena_->limit());
   out.set_memory_used_bytes(arena_->committed());
-  out.set_index_bytes(index_bytes_);
+  out.set_index_bytes(index_bytes());
   uint64_t heap = 0;
   uint64_t live = 0;
   uint64_t keys = 0;
+  uint64_t tables = 0;
+  uint64_t splits = 0;
   for (const auto& partition : partitions_) {
     heap += partition->heap().heap_bytes();
     live += partition->heap().live_bytes();
     keys += partition->live_keys();
+    tables += partition->tables();
+    splits += partition->splits();
   }
+  out.set_tables(tables);
+  out.set_splits(splits);
+  out.set_splits_refused(splitter_.refused());
   out.set_heap_bytes(heap);
   out.set_live_bytes(live);
   out.set_used_bytes(arena_->block_bytes());

@@ -19,6 +19,7 @@
 #include "common/base/status.h"
 #include "common/transport/target.h"
 #include "proto/control.pb.h"
+#include "proto/key_hash.h"
 
 namespace skua {
 
@@ -27,7 +28,9 @@ enum class PagePolicy : uint8_t { kAuto, kHugeRequired, kSmall };  // 2 MiB wher
 struct StoreOptions {
   uint64_t memory_bytes = uint64_t{1} << 30;  // limit of header pages, directories, tables and heap together
   PagePolicy pages = PagePolicy::kAuto;
-  uint64_t expected_keys = 1'000'000;         // on this server, all partitions together; sizes the tables
+  uint64_t expected_keys = 1'000'000;         // on this server, all partitions together; there are tables for them from
+                                              // the start, and more as more keys come
+  uint32_t log2_table_buckets = 10;           // of each table, 6 to 13; smaller where memory is small
   bool keeps_memory = false;                  // what partitions have taken stays theirs: it is registered somewhere
   Nanoseconds lease = 3 * kSecond;            // a session silent for so long is fenced and given up
   Nanoseconds resume_grace = 2 * kSecond;     // a session whose control connection broke is kept for so long
@@ -70,6 +73,9 @@ class Store {
   virtual void detach_session(SessionId session) = 0;
   // Orderly end: its data connection is fenced, its blocks are the sweep's.
   virtual void close_session(SessionId session) = 0;
+
+  // Splits the table of `partition` that `hash` leads to, soon, however full it is. kStaleEpoch: not served here.
+  virtual Result<void> split_table(uint32_t partition, proto::KeyHash hash) = 0;
 
   virtual uint64_t cluster_time_ms() const = 0;
   // Aligns this server's time with the coordinator's; later calls only slew forward.

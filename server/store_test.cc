@@ -23,7 +23,7 @@ StoreOptions small_options(uint64_t memory = 8 << 20) {
 
 TEST(Store, ServedPartitionHasTheLayout) {
   StoreOptions options = small_options(64 << 20);
-  options.expected_keys = 400'000;  // 200 k a partition: tables of 8 Ki buckets, directory deeper than 0
+  options.expected_keys = 400'000;  // 200 k a partition: many tables
   World world(options, 2);
   DirectClient client(world);
   ASSERT_EQ(client.regions.size(), 2U);
@@ -44,7 +44,7 @@ TEST(Store, ServedPartitionHasTheLayout) {
     uint64_t slots = 0;
     for (uint64_t i = 0; i < root.entries(); ++i) {
       const proto::TableRef table(directory[i]);
-      EXPECT_EQ(table.log2_buckets(), proto::kMaxLog2Buckets);
+      EXPECT_EQ(table.log2_buckets(), StoreOptions().log2_table_buckets);
       EXPECT_EQ(table.local_depth(), root.depth());
       EXPECT_EQ(table.offset() % 4096, 0U);
       tables.insert(table.offset());

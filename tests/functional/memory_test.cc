@@ -98,10 +98,35 @@ TEST_P(Memory, UsedBytesReturnToTheLiveSetAfterValuesGrewAndShrank) {
 INSTANTIATE_TEST_SUITE_P(Transports, Memory, ::testing::Values("shm", "tcp"),
                          [](const auto& transport) { return std::string(transport.param); });
 
-TEST(TableFull, IsOutOfMemoryAndWorksAgainAfterRemoves) {
+// A table starts for one key, and grows under the keys as they come.
+TEST(Tables, GrowWithTheirKeys) {
   LocalClusterOptions options;
   options.partitions = 1;
   options.expected_keys = 1;
+  LocalCluster cluster(options);
+  const auto client = cluster.connect(cluster.client_options("shm"));
+  const auto session = std::move(*client->open_session());
+  constexpr int kKeys = 100'000;
+  for (int i = 0; i < kKeys; ++i) must(session->put("key" + std::to_string(i), "v" + std::to_string(i)));
+  for (int i = 0; i < kKeys; ++i) {
+    ASSERT_EQ((*must(session->get("key" + std::to_string(i)))).bytes, "v" + std::to_string(i));
+  }
+  uint64_t dumped = 0;
+  ASSERT_TRUE(session->scan([&](const ScanItem&) {
+    ++dumped;
+    return true;
+  }));
+  EXPECT_EQ(dumped, uint64_t{kKeys});
+  const auto statistics = must(client->server_statistics(1));
+  EXPECT_GT(statistics.value_or_zero("splits"), 10u);
+  EXPECT_EQ(statistics.value_or_zero("out_of_memory_replies"), 0u);
+}
+
+TEST(Tables, FullMemoryIsOutOfMemoryAndWorksAgainAfterRemoves) {
+  LocalClusterOptions options;
+  options.partitions = 1;
+  options.expected_keys = 1;
+  options.memory_bytes = uint64_t{2} << 20;
   LocalCluster cluster(options);
   const auto client = cluster.connect(cluster.client_options("shm"));
   const auto session = std::move(*client->open_session());
@@ -113,7 +138,7 @@ TEST(TableFull, IsOutOfMemoryAndWorksAgainAfterRemoves) {
     put = session->put(keys.back(), "v");
   }
   EXPECT_EQ(put.error().code(), StatusCode::kOutOfMemory) << put.error().to_string();
-  EXPECT_THAT(put.error().message(), ::testing::HasSubstr("--expected-keys"));
+  EXPECT_THAT(put.error().message(), ::testing::HasSubstr("--memory"));
   const std::string refused = keys.back();
   keys.pop_back();
   for (const std::string& key : keys) EXPECT_EQ((*must(session->get(key))).bytes, "v");

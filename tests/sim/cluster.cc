@@ -29,6 +29,7 @@ void SimServer::start() {
   options.memory_bytes = scenario_.memory_kib << 10;
   options.pages = PagePolicy::kSmall;
   options.expected_keys = 1;
+  options.log2_table_buckets = 6;
   options.lease = scenario_.lease;
   options.resume_grace = scenario_.resume_grace;
   options.sweep_interval = scenario_.sweep_interval;

@@ -55,9 +55,28 @@ std::string hex(uint64_t value) {
 }  // namespace
 
 void Invariants::effect(const VerbEffect& effect) {
-  regions_.insert(effect.region);
+  if (regions_[effect.region] != load(effect.region + proto::kDirectoryRootOffset)) follow(effect.region);
   if (effect.verb == Verb::kWrite && ordered_writes_) written(effect);
   if (effect.verb == Verb::kCompareAndSwap && is_slot(effect.region, effect.address)) slot_changed(effect);
+}
+
+void Invariants::follow(std::byte* region) {
+  uint64_t& root = regions_[region];
+  const bool first = root == 0;
+  root = load(region + proto::kDirectoryRootOffset);
+  if (first) return;
+  const auto* const end = region + reinterpret_cast<const proto::RegionHeader*>(region)->region_bytes;
+  const auto lies_here = [&](const std::byte* address) { return address >= region && address < end; };
+  std::erase_if(live_, [&](const auto& entry) { return lies_here(entry.second.slot); });
+  std::erase_if(named_, [&](const auto& entry) { return lies_here(entry.second); });
+  std::erase_if(replaces_, [&](const auto& entry) { return lies_here(entry.first) && !is_slot(region, entry.first); });
+  std::erase_if(left_, [&](const auto& entry) { return lies_here(entry.first) && !is_slot(region, entry.first); });
+  for_slots(region, [&](std::byte* slot, SlotWord word) {
+    if (!word.names_block()) return;
+    named_[region + word.block_offset()] = slot;
+    const uint64_t bytes = proto::size_class_bytes(static_cast<int>(word.size_class()));
+    if (word.is_live()) live_[region + word.block_offset()] = {bytes, slot, word.bits()};
+  });
 }
 
 void Invariants::written(const VerbEffect& effect) {
@@ -137,7 +156,7 @@ std::string Invariants::judge_quiet(Store& store) const {
   std::map<uint32_t, uint64_t> live;
   std::set<const std::byte*> blocks;
   const ArenaInfo arena = store.arena();
-  for (std::byte* region : regions_) {
+  for (const auto& [region, root] : regions_) {
     if (region < arena.data || region >= arena.data + arena.bytes) continue;
     for_slots(region, [&](const std::byte*, SlotWord word) {
       if (word.state() == SlotState::kEmpty) return;

@@ -44,13 +44,15 @@ class Invariants {
     std::byte* slot = nullptr;
     uint64_t word = 0;
   };
+  // The directory has changed: what slots held lies elsewhere now.
+  void follow(std::byte* region);
   void slot_changed(const VerbEffect& effect);
   void taken_into_use(const VerbEffect& effect);
   void written(const VerbEffect& effect);
 
   Record& record_;
   const bool ordered_writes_;
-  std::set<std::byte*> regions_;
+  std::map<std::byte*, uint64_t> regions_;  // -> directory root as last seen
   std::map<const std::byte*, LiveBlock> live_;                         // by the block's begin
   std::unordered_map<const std::byte*, std::byte*> named_;             // block -> the slot that last named it
   std::map<std::byte*, std::pair<uint64_t, const std::byte*>> replaces_;  // slot -> word, block it replaces

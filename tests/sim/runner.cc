@@ -59,6 +59,8 @@ using Step = void (*)(Scenario&);
 
 // From what takes away most to what takes away least.
 constexpr Step kSteps[] = {
+    [](Scenario& s) { s.splits = 0; },
+    [](Scenario& s) { s.most_splits = std::max<uint64_t>(s.most_splits / 2, 1); },
     [](Scenario& s) { s.client_crashes = 0; },
     [](Scenario& s) { s.server_crashes = 0; },
     [](Scenario& s) { s.client_pauses = s.server_pauses = 0; },

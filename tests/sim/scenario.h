@@ -54,6 +54,8 @@ struct Scenario {
   uint64_t removes = 2;
 
   // What happens besides: mean time between two of a kind, 0 = never.
+  Nanoseconds splits = 0;          // of tables, up to `most_splits`; no fault, and under all kinds of them
+  uint64_t most_splits = 24;
   Nanoseconds client_crashes = 0;
   Nanoseconds server_crashes = 0;  // forgets its memory, starts again
   Nanoseconds client_pauses = 0;   // as under SIGSTOP, up to three leases

@@ -87,6 +87,8 @@ class Simulation {
   void crash_some_server();
   void crash_at_message(SimProcess& process);
   void set_some_clock();
+  void split_now_and_then(uint64_t left);
+  void split_some_table();
   void pause_some_client();
   void pause_some_server();
   void cut_some_pair();
@@ -371,6 +373,31 @@ void Simulation::arm_faults() {
   again(scenario_.control_breaks, &Simulation::break_some_control);
   again(scenario_.data_breaks, &Simulation::break_some_data);
   again(scenario_.clock_jumps, &Simulation::set_some_clock);
+  split_now_and_then(scenario_.most_splits);
+}
+
+void Simulation::split_now_and_then(uint64_t left) {
+  if (scenario_.splits <= 0 || left == 0) return;
+  const auto delay = static_cast<Nanoseconds>(random_.below(2 * static_cast<uint64_t>(scenario_.splits)));
+  world_.schedule(delay, [this, left] {
+    if (!faults_on_) return;
+    split_some_table();
+    split_now_and_then(left - 1);
+  });
+}
+
+// Where one of the keys lies.
+void Simulation::split_some_table() {
+  const auto& keys = record_.keys();
+  const proto::KeyHash hash = proto::KeyHash::of(keys[random_.below(keys.size())].name);
+  const uint32_t partition = hash.partition(static_cast<uint32_t>(scenario_.partitions));
+  for (const auto& server : servers_) {
+    const auto held = server->partitions();
+    const bool holds = std::find(held.begin(), held.end(), partition) != held.end();
+    if (holds && server->serving() && server->store() != nullptr) {
+      static_cast<void>(server->store()->split_table(partition, hash));
+    }
+  }
 }
 
 void Simulation::again(Nanoseconds mean, void (Simulation::*fault)()) {

@@ -156,7 +156,10 @@ std::string_view focus_for(std::string_view bug) {
       {"reuse-without-grace", "reuse"},         {"token-without-generation", "reuse"},
       {"stale-grant-ends-operation", "memory"}, {"first-announcement-lost", "calm"},
       {"first-sign-of-life-is-late", "calm"},   {"time-never-goes-back", "drift"},
-      {"walk-past-the-origin", "wrap"}};
+      {"walk-past-the-origin", "wrap"},         {"absorbed-by-the-freeze", "split"},
+      {"freeze-skips-tentative", "split"},      {"frozen-is-not-checked", "split"},
+      {"frozen-is-swapped", "split"},           {"split-without-freeze", "split"},
+      {"table-freed-at-once", "split"},         {"window-of-another-table", "split"}};
   const auto found = all.find(bug);
   return found == all.end() ? std::string_view{} : found->second;
 }
@@ -283,7 +286,8 @@ int main(int argc, char** argv) {
   app.add_option("--faults", arguments.range.faults,
                  "none, all (default), or data, control, crash, pause, restart, clock joined by '+'");
   app.add_option("--focus", arguments.range.focus,
-                 "Look closely at one thing: reuse, expiry, overtaken, memory, wrap, fence, neighbour, calm, drift");
+                 "Look closely at one thing: reuse, expiry, overtaken, memory, wrap, fence, neighbour, calm, drift, "
+                 "split");
   app.add_option("--set", arguments.settings, "NAME=VALUE of the scenario, over what the seed drew");
   app.add_option("--jobs", arguments.range.jobs, "Threads (all cores)");
   app.add_option("--trace", arguments.trace, "Events to show of a single seed (200)");

@@ -1,0 +1,66 @@
+#include "server/index_pages.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+
+namespace skua {
+
+std::optional<uint64_t> IndexPages::take(Run& run, uint64_t pages) {
+  if (run.free < pages) return std::nullopt;
+  uint64_t start = 0;
+  for (uint64_t i = 0; i < run.used.size(); ++i) {
+    if (run.used[i]) {
+      start = i + 1;
+    } else if (i + 1 - start == pages) {
+      std::fill_n(run.used.begin() + static_cast<std::ptrdiff_t>(start), pages, true);
+      run.free -= pages;
+      return run.first_chunk * kChunkBytes + start * kIndexPageBytes;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<uint64_t> IndexPages::allocate(uint64_t pages, bool may_commit) {
+  for (Run& run : runs_) {
+    if (const auto offset = take(run, pages)) return offset;
+  }
+  // Small partitions stay small: what is held at most doubles, as long as it is less than a usual run.
+  const auto needed = static_cast<uint32_t>((pages + kPagesPerChunk - 1) / kPagesPerChunk);
+  const auto held = static_cast<uint32_t>(std::min<uint64_t>(bytes_ / kChunkBytes, kRunChunks));
+  for (const uint32_t chunks : {std::max(needed, held), needed}) {
+    const auto first = extents_.allocate(chunks, may_commit);
+    if (!first) continue;
+    Run run;
+    run.first_chunk = *first;
+    run.chunks = chunks;
+    run.free = chunks * kPagesPerChunk;
+    run.used.assign(run.free, false);
+    bytes_ += chunks * kChunkBytes;
+    runs_.push_back(std::move(run));
+    return take(runs_.back(), pages);
+  }
+  return std::nullopt;
+}
+
+void IndexPages::free(uint64_t offset, uint64_t pages) {
+  const auto chunk = static_cast<uint32_t>(offset / kChunkBytes);
+  for (auto run = runs_.begin(); run != runs_.end(); ++run) {
+    if (chunk < run->first_chunk || chunk >= run->first_chunk + run->chunks) continue;
+    const uint64_t first = (offset - run->first_chunk * kChunkBytes) / kIndexPageBytes;
+    for (uint64_t i = first; i < first + pages; ++i) {
+      SKUA_CHECK(run->used[i], "an index page is given back once");
+      run->used[i] = false;
+    }
+    run->free += pages;
+    if (run->free == run->used.size()) {
+      extents_.free(run->first_chunk, run->chunks);
+      bytes_ -= run->chunks * kChunkBytes;
+      runs_.erase(run);
+    }
+    return;
+  }
+  SKUA_CHECK(false, "an index page that is given back is held");
+}
+
+}  // namespace skua
