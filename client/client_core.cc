@@ -357,6 +357,25 @@ void ClientCore::request_grant(const Core& core, uint32_t server, const control:
   });
 }
 
+void ClientCore::grow_table(const Core& core, uint32_t server, const control::GrowTable& request,
+                            std::function<void(const Result<void>&)> done) {
+  control::Envelope envelope;
+  *envelope.mutable_grow_table() = request;
+  call(server, std::move(envelope), [self = shared_from_this(), server, id = request.session_id(),
+                                     weak = std::weak_ptr(core), done](Result<control::Envelope> reply) {
+    if (!reply && reply.error().code() == StatusCode::kStaleEpoch) {
+      self->session_gone(self->peers_[server], id, reply.error());
+    }
+    const auto owner = weak.lock();
+    if (!owner) return;
+    owner->deliver([reply = std::move(reply), done] {
+      if (!reply) return done(tl::make_unexpected(reply.error()));
+      if (!reply->has_ack()) return done(tl::make_unexpected(unexpected("grow_table")));
+      done({});
+    });
+  });
+}
+
 void ClientCore::send_report(uint32_t server, control::EpochReport report) {
   executor().post([self = shared_from_this(), server, report = std::move(report)]() mutable {
     const auto found = self->peers_.find(server);

@@ -64,6 +64,8 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
                      std::function<void(Result<control::SessionFenced>)> done);
   void request_grant(const Core& core, uint32_t server, const control::GrantRequest& request,
                      std::function<void(Result<control::Grant>)> done);
+  void grow_table(const Core& core, uint32_t server, const control::GrowTable& request,
+                  std::function<void(const Result<void>&)> done);
   void send_report(uint32_t server, control::EpochReport report);
   void close_session(uint32_t server, SessionId session);
 

@@ -185,7 +185,9 @@ Task<Result<StoredOutcome>> store_conditionally(Operation& operation, Found& fou
     verdict = published.verdict;
   } else {
     const Inserted inserted = co_await insert(operation, found.window, draft, tries);
-    if (inserted == Inserted::kFull && tries >= kFullWindowTries) co_return tl::make_unexpected(full_table(operation));
+    if (inserted == Inserted::kFull) {
+      if (auto grown = co_await operation.wait_for_growth(); !grown) co_return tl::make_unexpected(grown.error());
+    }
     if (inserted == Inserted::kDone) verdict = Verdict::kWon;
     if (inserted == Inserted::kInDoubt) verdict = Verdict::kInDoubt;
   }

@@ -78,9 +78,6 @@ Task<Published> replace(Operation& operation, uint64_t slot_offset, proto::SlotW
 enum class StoredOutcome : uint8_t { kYes, kAgain };
 Task<Result<StoredOutcome>> store_conditionally(Operation& operation, Found& found, Draft& draft, uint32_t tries);
 Draft make_draft(Operation& operation, std::string_view value, const PutOptions& options, uint8_t flags);
-Status full_table(const Operation& operation);
-// A full window with someone's unfinished insert in it may have room soon; one without has none until a key goes.
-inline constexpr uint32_t kFullWindowTries = 8;
 
 enum class Inserted : uint8_t {
   kDone,

@@ -360,6 +360,26 @@ void Link::request_blocks(BlockPool::Shelf& shelf) {
       });
 }
 
+void Link::request_growth(PartitionState& partition, proto::KeyHash hash, proto::TableRef table) {
+  if (partition.growing) return;
+  partition.growing = true;
+  control::GrowTable request;
+  request.set_session_id(static_cast<uint64_t>(session_));
+  request.set_partition(partition.partition);
+  request.set_hash(hash.bits());
+  request.set_table(table.bits());
+  core_.client().grow_table(core_.shared_from_this(), server_, request,
+                            [this, serial = serial_, index = partition.partition](const Result<void>& grown) {
+    if (serial != serial_) return;
+    PartitionState& asked = *this->partition(index);
+    asked.growing = false;
+    ++asked.growth_answers;
+    asked.growth_refusal = grown ? std::nullopt : std::optional(grown.error());
+    asked.stale = true;
+    core_.wake_all();
+  });
+}
+
 void Link::make_report(control::EpochReport& report) {
   const bool between_operations = active_ == 0 && outstanding_ == nullptr;
   SKUA_CHECK(state_ == LinkState::kReady && (between_operations || SKUA_PLANTED_BUG("report-within-operation")),

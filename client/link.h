@@ -11,6 +11,7 @@
 #include <coroutine>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "client/server_time.h"
 #include "common/base/clock.h"
 #include "common/transport/transport.h"
+#include "proto/key_hash.h"
 #include "proto/region_layout.h"
 
 namespace skua {
@@ -68,6 +70,9 @@ struct PartitionState {
   std::vector<proto::TableRef> tables;
   bool loaded = false;
   bool stale = true;  // the root is read again before the next use
+  bool growing = false;          // a GrowTable is under way
+  uint64_t growth_answers = 0;   // GrowTables that were answered
+  std::optional<Status> growth_refusal;  // of the last one
 };
 
 enum class LinkState : uint8_t { kClosed, kOpening, kConnecting, kReady, kBroken, kFencing };
@@ -109,6 +114,8 @@ class Link {
   bool submit(Batch& batch, bool now);
   // Asks for blocks where they run low.
   void request_blocks(BlockPool::Shelf& shelf);
+  // The window of `hash` in `table` of this partition is full: asks the server to split it, once at a time.
+  void request_growth(PartitionState& partition, proto::KeyHash hash, proto::TableRef table);
   // Posts what waits and takes completions. True when something happened.
   bool poll();
   bool busy() const { return outstanding_ != nullptr || !staged_.empty() || state_ == LinkState::kConnecting; }

@@ -487,6 +487,33 @@ Task<Result<void>> Operation::wait_for_block(uint32_t size_class) {
   }
 }
 
+Task<Result<void>> Operation::wait_for_growth() {
+  SKUA_PROBE("insert.waits-for-a-split");
+  Link& link = *link_;
+  const uint64_t serial = serial_;
+  const uint64_t answers = partition_->growth_answers;
+  link.request_growth(*partition_, hash_, window_table_);
+  leave();
+  for (;;) {
+    if (!link.ready() || link.serial() != serial) co_return Result<void>();
+    const PartitionState* state = link.partition(partition_index_);
+    if (state == nullptr) co_return Result<void>();
+    if (state->growth_answers != answers) {
+      const auto& refusal = state->growth_refusal;
+      // Anything else: the next attempt finds out what to do.
+      if (refusal && refusal->code() == StatusCode::kOutOfMemory) co_return tl::make_unexpected(*refusal);
+      co_return Result<void>();
+    }
+    if (expired_deadline()) {
+      co_return tl::make_unexpected(Status(StatusCode::kDeadlineExceeded,
+                                           "waited for a table to be split by server " +
+                                               std::to_string(link.server()) +
+                                               " until the deadline; nothing was changed"));
+    }
+    co_await change(deadline());
+  }
+}
+
 SlotWord Operation::word_of(SlotState state, const GrantedBlock& block, uint32_t size_class) const {
   SlotWord::Block fields;
   fields.block_units = block.block_units;

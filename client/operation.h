@@ -116,6 +116,9 @@ class Operation {
   std::optional<GrantedBlock> take_block(uint32_t size_class);
   // Leaves the link and waits. Error: kOutOfMemory, or the deadline.
   Task<Result<void>> wait_for_block(uint32_t size_class);
+  // The key's window, as last read, is full. Leaves the link and waits until the server has split the table. Error:
+  // kOutOfMemory, or the deadline.
+  Task<Result<void>> wait_for_growth();
   proto::SlotWord word_of(proto::SlotState state, const GrantedBlock& block, uint32_t size_class) const;
 
   // --- Publishing

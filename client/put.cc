@@ -35,13 +35,6 @@ Task<Published> replace(Operation& operation, uint64_t slot_offset, SlotWord fro
   co_return published;
 }
 
-Status full_table(const Operation& operation) {
-  return Status(StatusCode::kOutOfMemory,
-                "the table of the key's partition has no free slot in the key's window of " +
-                    std::to_string(proto::kWindowSlots) + " (hash " + std::to_string(operation.hash().bits()) +
-                    ") and was not split in time: remove keys, or raise the servers' --memory");
-}
-
 Draft make_draft(Operation& operation, std::string_view value, const PutOptions& options, uint8_t flags) {
   Draft draft;
   draft.size_class = class_for(operation.key(), value);
@@ -83,7 +76,6 @@ Task<Result<VersionToken>> put_operation(SessionCore& core, std::string_view key
   Operation operation(core, OperationKind::kPut, key);
   if (auto may = operation.check_writable(); !may) co_return operation.failed(may.error());
   uint32_t tries = 0;
-  uint32_t full = 0;
   for (bool first = true;; first = false) {
     if (!first) {
       if (auto more = co_await operation.retry(); !more) co_return operation.failed(more.error());
@@ -122,8 +114,9 @@ Task<Result<VersionToken>> put_operation(SessionCore& core, std::string_view key
     const Inserted inserted = co_await insert(operation, found.window, draft, ++tries);
     if (inserted == Inserted::kDone) co_return draft.version();
     if (inserted == Inserted::kInDoubt) co_return operation.failed(operation.doubt());
-    if (inserted == Inserted::kFull) SKUA_PROBE("put.window-is-full");
-    if (inserted == Inserted::kFull && ++full >= kFullWindowTries) co_return operation.failed(full_table(operation));
+    if (inserted == Inserted::kFull) {
+      if (auto grown = co_await operation.wait_for_growth(); !grown) co_return operation.failed(grown.error());
+    }
   }
 }
 

@@ -164,6 +164,7 @@ bool ControlService::dispatch_session(const ConnectionPointer& connection, const
     case control::Envelope::kFenceSession: fence_session(connection, request); return true;
     case control::Envelope::kCloseSession: close_session(connection, request); return true;
     case control::Envelope::kGrantRequest: grant(connection, request); return true;
+    case control::Envelope::kGrowTable: grow_table(connection, request); return true;
     case control::Envelope::kEpochReport: report(connection, request); return true;
     default: return false;
   }
@@ -318,6 +319,21 @@ void ControlService::grant(const ConnectionPointer& connection, const control::E
     }
     control::Envelope envelope;
     *envelope.mutable_grant() = std::move(*granted);
+    reply(*connection, id, envelope);
+  });
+}
+
+void ControlService::grow_table(const ConnectionPointer& connection, const control::Envelope& request) {
+  if (!may_use(connection, request, request.grow_table().session_id())) return;
+  ++connection->waiting;
+  store_.grow_table(request.grow_table(), [connection, id = request.id(), &store = store_](const Result<void>& grown) {
+    --connection->waiting;
+    if (!grown) {
+      refuse(*connection, id, grown.error());
+      return;
+    }
+    control::Envelope envelope;
+    envelope.mutable_ack()->set_cluster_time_ms(store.cluster_time_ms());
     reply(*connection, id, envelope);
   });
 }

@@ -70,6 +70,7 @@ class ControlService {
   void fence_session(const ConnectionPointer& connection, const control::Envelope& request);
   void close_session(const ConnectionPointer& connection, const control::Envelope& request);
   void grant(const ConnectionPointer& connection, const control::Envelope& request);
+  void grow_table(const ConnectionPointer& connection, const control::Envelope& request);
   void report(const ConnectionPointer& connection, const control::Envelope& request);
   void stats(const ConnectionPointer& connection, const control::Envelope& request);
   void join(const ConnectionPointer& connection, const control::Envelope& request);

@@ -46,6 +46,7 @@ class FakeStore final : public Store {
     reports.push_back(request);
     return {};
   }
+  void grow_table(const control::GrowTable&, std::function<void(const Result<void>&)> done) override { done({}); }
   Result<void> split_table(uint32_t, proto::KeyHash) override { return {}; }
   void fence_session(const control::FenceSession&,
                      std::function<void(Result<control::SessionFenced>)> done) override {

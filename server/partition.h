@@ -92,6 +92,9 @@ class Partition {
   std::vector<size_t> overloaded_tables();
   // Of the directory entry that `hash` leads to.
   size_t table_of(proto::KeyHash hash) const { return directory_[hash.directory_index(depth_)]; }
+  proto::TableRef table_ref(proto::KeyHash hash) const { return tables_[table_of(hash)].ref; }
+  // No slot of the key's window can be taken.
+  bool window_is_full(proto::KeyHash hash) const;
   // False: a split is under way, no memory for the new tables, or the directory cannot grow further.
   bool begin_split(size_t table);
   // Goes on for about `slots` slots, and takes what it looked at from that. True: the new tables are published.

@@ -13,18 +13,26 @@ constexpr uint64_t kSliceSlots = SKUA_KNOB(64 * 1024, 100);
 }  // namespace
 
 void Splitter::look_closely(Partition& partition) {
-  for (const size_t table : partition.overloaded_tables()) enqueue(partition, table);
+  for (const size_t table : partition.overloaded_tables()) enqueue(partition, table, {});
 }
 
-void Splitter::request(Partition& partition, proto::KeyHash hash) { enqueue(partition, partition.table_of(hash)); }
+void Splitter::request(Partition& partition, proto::KeyHash hash, Done done) {
+  enqueue(partition, partition.table_of(hash), std::move(done));
+}
 
-void Splitter::enqueue(Partition& partition, size_t table) {
-  const bool waits = std::any_of(wanted_.begin(), wanted_.end(), [&](const Wanted& wanted) {
-    return wanted.partition == &partition && wanted.table == table;
+void Splitter::enqueue(Partition& partition, size_t table, Done done) {
+  auto wanted = std::find_if(wanted_.begin(), wanted_.end(), [&](const Wanted& other) {
+    return other.partition == &partition && other.table == table;
   });
-  if (waits) return;
-  wanted_.push_back({&partition, table});
+  if (wanted == wanted_.end()) wanted = wanted_.insert(wanted_.end(), Wanted{&partition, table, {}});
+  if (done) wanted->done.push_back(std::move(done));
   step_soon();
+}
+
+void Splitter::finish_first(bool split) {
+  const std::vector<Done> done = std::move(wanted_.front().done);
+  wanted_.pop_front();
+  for (const Done& tell : done) tell(split);
 }
 
 void Splitter::step_soon() {
@@ -50,12 +58,12 @@ void Splitter::step() {
   while (!wanted_.empty() && slots != 0) {
     Partition& partition = *wanted_.front().partition;
     if (!begin(wanted_.front())) {
-      wanted_.pop_front();
+      finish_first(false);
       continue;
     }
     if (!partition.split(slots, reclaimer_.epoch())) break;
-    wanted_.pop_front();
     reclaimer_.dirty(partition);  // the old table's memory comes back with a sweep
+    finish_first(true);
   }
   if (!wanted_.empty()) step_soon();
 }

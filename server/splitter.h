@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "common/base/executor.h"
 #include "server/partition.h"
@@ -29,8 +30,10 @@ class Splitter {
   void look(Partition& partition) {
     if (partition.may_be_overloaded()) [[unlikely]] look_closely(partition);
   }
-  // The table that `hash` leads to is split in any case, after those that are waiting.
-  void request(Partition& partition, proto::KeyHash hash);
+  // The table that `hash` leads to is split in any case, after those that are waiting; `done`, when there is one, is
+  // told whether it was.
+  using Done = std::function<void(bool split)>;
+  void request(Partition& partition, proto::KeyHash hash, Done done);
 
   uint64_t refused() const { return refused_; }  // for want of memory
 
@@ -38,9 +41,11 @@ class Splitter {
   struct Wanted {
     Partition* partition;
     size_t table;
+    std::vector<Done> done;
   };
   void look_closely(Partition& partition);
-  void enqueue(Partition& partition, size_t table);
+  void enqueue(Partition& partition, size_t table, Done done);
+  void finish_first(bool split);
   void step();
   void step_soon();
   bool begin(const Wanted& wanted);

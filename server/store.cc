@@ -48,6 +48,7 @@ class StoreImpl final : public Store, private SessionHost, private ReclaimHost {
     return sessions_.open(request, std::move(push), {reclaimer_.epoch(), cluster_time_ms()}, partitions_);
   }
   void grant(const control::GrantRequest& request, std::function<void(Result<control::Grant>)> done) override;
+  void grow_table(const control::GrowTable& request, std::function<void(const Result<void>&)> done) override;
   Result<void> split_table(uint32_t partition, proto::KeyHash hash) override;
   Result<void> report(const control::EpochReport& report) override {
     return sessions_.report(report, reclaimer_.epoch());
@@ -174,8 +175,29 @@ Result<void> StoreImpl::split_table(uint32_t partition, proto::KeyHash hash) {
   if (found == by_id_.end()) {
     return fail(StatusCode::kStaleEpoch, "partition " + std::to_string(partition) + " is not served here");
   }
-  splitter_.request(*found->second, hash);
+  splitter_.request(*found->second, hash, {});
   return {};
+}
+
+void StoreImpl::grow_table(const control::GrowTable& request, std::function<void(const Result<void>&)> done) {
+  if (const auto allowed = sessions_.may_write(SessionId{request.session_id()}); !allowed) return done(allowed);
+  const auto found = by_id_.find(request.partition());
+  if (found == by_id_.end()) {
+    return done(fail(StatusCode::kStaleEpoch, "partition " + std::to_string(request.partition()) +
+                                                  " is not served here: refresh the cluster map"));
+  }
+  Partition& partition = *found->second;
+  const proto::KeyHash hash(request.hash());
+  if (partition.table_ref(hash).bits() != request.table() || !partition.window_is_full(hash)) return done({});
+  splitter_.request(partition, hash, [this, &partition, done = std::move(done)](bool split) {
+    if (split) return done({});
+    ++out_of_memory_;
+    done(fail(StatusCode::kOutOfMemory,
+              "a table of partition " + std::to_string(partition.id()) + " is full and cannot be split: " +
+                  std::to_string(index_bytes() + arena_->block_bytes()) + " bytes used of " +
+                  std::to_string(arena_->limit()) + ", " + std::to_string(partition.tables()) +
+                  " tables in the partition; remove keys or raise --memory"));
+  });
 }
 
 void StoreImpl::set_cluster_time_ms(uint64_t now_ms) {

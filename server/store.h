@@ -65,6 +65,9 @@ class Store {
   // none; other sessions' reports may be needed for it, so up to a lease later.
   virtual void grant(const control::GrantRequest& request,
                      std::function<void(Result<control::Grant>)> done) = 0;
+  // Answers when the table is another than the one that the session knows, or its key's window has room; else with
+  // kOutOfMemory.
+  virtual void grow_table(const control::GrowTable& request, std::function<void(const Result<void>&)> done) = 0;
   virtual Result<void> report(const control::EpochReport& report) = 0;
   virtual void fence_session(const control::FenceSession& request,
                              std::function<void(Result<control::SessionFenced>)> done) = 0;

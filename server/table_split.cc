@@ -60,6 +60,17 @@ std::vector<size_t> Partition::overloaded_tables() {
   return found;
 }
 
+bool Partition::window_is_full(proto::KeyHash hash) const {
+  const Table& table = tables_[table_of(hash)];
+  proto::Bucket* const window = table.buckets + hash.home_bucket(table.ref.log2_buckets());
+  for (uint64_t b = 0; b < proto::kWindowBuckets; ++b) {
+    for (uint64_t& word : window[b].slots) {
+      if (SlotWord(shared(word).load(std::memory_order_relaxed)).is_free()) return false;
+    }
+  }
+  return true;
+}
+
 bool Partition::begin_split(size_t table) {
   const uint32_t local_depth = tables_[table].ref.local_depth() + 1;
   const uint32_t depth = std::max(depth_, local_depth);

@@ -133,6 +133,13 @@ class Driver {
 
   void grant(size_t channel, Input& input) {
     control::Envelope request;
+    if (input.byte() % 8 == 0) {
+      request.mutable_grow_table()->set_session_id(session(input));
+      request.mutable_grow_table()->set_partition(input.number32());
+      request.mutable_grow_table()->set_hash(input.number());
+      request.mutable_grow_table()->set_table(input.number());
+      return send(channel, request);
+    }
     request.mutable_grant_request()->set_session_id(session(input));
     request.mutable_grant_request()->set_partition(input.number32());
     request.mutable_grant_request()->set_size_class(input.number32());
