@@ -147,6 +147,36 @@ class Parser {
     options_.rdma_gid_index = static_cast<uint32_t>(*index);
     return {};
   }
+  Result<void> apply_rdma_traffic_class(const std::string& flag, const std::string& value) {
+    return small_number(flag, value, {0, 255}, options_.rdma_traffic_class);
+  }
+  Result<void> apply_rdma_ack_timeout(const std::string& flag, const std::string& value) {
+    return small_number(flag, value, {1, 31}, options_.rdma_ack_timeout);
+  }
+  Result<void> apply_rdma_retry_count(const std::string& flag, const std::string& value) {
+    return small_number(flag, value, {0, 6}, options_.rdma_retry_count);
+  }
+  Result<void> apply_rdma_mtu(const std::string& flag, const std::string& value) {
+    constexpr std::pair<const char*, uint32_t> kKinds[] = {{"auto", 0},    {"256", 256},   {"512", 512},
+                                                           {"1024", 1024}, {"2048", 2048}, {"4096", 4096}};
+    for (const auto& [name, bytes] : kKinds) {
+      if (value != name) continue;
+      options_.rdma_mtu = bytes;
+      return {};
+    }
+    return usage(flag + " " + value + ": must be auto, 256, 512, 1024, 2048 or 4096");
+  }
+  struct Range {
+    uint64_t least;
+    uint64_t most;
+  };
+  static Result<void> small_number(const std::string& flag, const std::string& value, Range range,
+                                   std::optional<uint32_t>& into) {
+    const auto number = parse_count(flag, value, range.least, range.most);
+    if (!number) return tl::make_unexpected(number.error());
+    into = static_cast<uint32_t>(*number);
+    return {};
+  }
   Result<void> apply_rdma_atomics(const std::string& flag, const std::string& value) {
     if (value != "auto" && value != "device" && value != "cpu") {
       return usage(flag + " " + value + ": must be auto, device or cpu");
@@ -228,6 +258,10 @@ const Parser::Setting* Parser::find_setting(std::string_view name) {
       {"rdma-device", "NAME", &Parser::apply_rdma_device},
       {"rdma-port", "N", &Parser::apply_rdma_port},
       {"rdma-gid-index", "N", &Parser::apply_rdma_gid_index},
+      {"rdma-traffic-class", "N", &Parser::apply_rdma_traffic_class},
+      {"rdma-mtu", "auto|BYTES", &Parser::apply_rdma_mtu},
+      {"rdma-ack-timeout", "N", &Parser::apply_rdma_ack_timeout},
+      {"rdma-retry-count", "N", &Parser::apply_rdma_retry_count},
       {"rdma-atomics", "auto|device|cpu", &Parser::apply_rdma_atomics},
       {"memory", "SIZE", &Parser::apply_memory},
       {"server-binary", "FILE", &Parser::apply_server_binary},
@@ -275,6 +309,7 @@ Against which servers
   --token TOKEN         the token itself
   --transport T         auto, verbs, shm or tcp; --local servers offer verbs, and it alone, when it is asked for
   --rdma-device NAME, --rdma-port N, --rdma-gid-index N     what verbs uses, here and in local servers
+  --rdma-traffic-class N, --rdma-mtu auto|BYTES, --rdma-ack-timeout N, --rdma-retry-count N    likewise; docs/verbs.md
   --rdma-atomics KIND   of local servers: auto, device or cpu
 
 Exit codes: 0 every operation succeeded and every value was right; 1 some did not; 64 wrong command line;

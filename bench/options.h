@@ -22,6 +22,10 @@ struct Options {
   std::string rdma_device;      // of verbs; empty: the best one
   uint32_t rdma_port = 0;
   std::optional<uint32_t> rdma_gid_index;
+  std::optional<uint32_t> rdma_traffic_class;
+  uint32_t rdma_mtu = 0;        // 0: auto
+  std::optional<uint32_t> rdma_ack_timeout;
+  std::optional<uint32_t> rdma_retry_count;
   std::string rdma_atomics;     // of local servers: auto, device or cpu; empty: their own default
   std::string memory;           // of each local server; empty: enough for the workload
   std::string server_binary;    // empty: skua-server beside this program

@@ -138,6 +138,10 @@ class Bench {
     client.rdma.device = parsed_.options.rdma_device;
     client.rdma.port = parsed_.options.rdma_port;
     client.rdma.gid_index = parsed_.options.rdma_gid_index;
+    client.rdma.traffic_class = parsed_.options.rdma_traffic_class;
+    client.rdma.path_mtu = parsed_.options.rdma_mtu;
+    client.rdma.ack_timeout = parsed_.options.rdma_ack_timeout.value_or(client.rdma.ack_timeout);
+    client.rdma.retry_count = parsed_.options.rdma_retry_count.value_or(client.rdma.retry_count);
     client.token = parsed_.options.token;
     client.name = "skua-bench";
     client.read_only = parsed_.options.read_only;
@@ -174,7 +178,12 @@ class Bench {
       add("--transports", "verbs");
       add("--rdma-device", parsed_.options.rdma_device);
       add("--rdma-port", parsed_.options.rdma_port == 0 ? "" : std::to_string(parsed_.options.rdma_port));
-      add("--rdma-gid-index", parsed_.options.rdma_gid_index ? std::to_string(*parsed_.options.rdma_gid_index) : "");
+      const auto number = [](const std::optional<uint32_t>& value) { return value ? std::to_string(*value) : ""; };
+      add("--rdma-gid-index", number(parsed_.options.rdma_gid_index));
+      add("--rdma-traffic-class", number(parsed_.options.rdma_traffic_class));
+      add("--rdma-mtu", parsed_.options.rdma_mtu == 0 ? "" : std::to_string(parsed_.options.rdma_mtu));
+      add("--rdma-ack-timeout", number(parsed_.options.rdma_ack_timeout));
+      add("--rdma-retry-count", number(parsed_.options.rdma_retry_count));
       add("--rdma-atomics", parsed_.options.rdma_atomics);
     }
     auto started = LocalCluster::start(options, system_clock(), interrupted);

@@ -200,6 +200,21 @@ Result<T> wait_for(Executor& executor, Start start) {
   return future.get();
 }
 
+VerbsSettings verbs_settings(const RdmaOptions& options) {
+  VerbsSettings settings;
+  settings.device = options.device;
+  settings.port = options.port;
+  settings.gid_index = options.gid_index;
+  settings.traffic_class = options.traffic_class;
+  settings.path_mtu = options.path_mtu;
+  settings.ack_timeout = options.ack_timeout;
+  settings.retry_count = options.retry_count;
+  settings.inline_sends = options.inline_sends;
+  settings.doorbell_batching = options.doorbell_batching;
+  settings.selective_signaling = options.selective_signaling;
+  return settings;
+}
+
 Result<void> check_options(const ClientOptions& options) {
   const std::string& transport = options.transport;
   if (transport != "auto" && transport != "verbs" && transport != "shm" && transport != "tcp") {
@@ -214,19 +229,7 @@ Result<void> check_options(const ClientOptions& options) {
   if (options.operation_timeout <= 0 || options.connect_timeout <= 0 || options.response_timeout <= 0) {
     return fail(StatusCode::kConfiguration, "a time-out is not positive");
   }
-  return {};
-}
-
-VerbsSettings verbs_settings(const RdmaOptions& options) {
-  VerbsSettings settings;
-  settings.device = options.device;
-  settings.port = options.port;
-  settings.gid_index = options.gid_index;
-  settings.traffic_class = options.traffic_class;
-  settings.inline_sends = options.inline_sends;
-  settings.doorbell_batching = options.doorbell_batching;
-  settings.selective_signaling = options.selective_signaling;
-  return settings;
+  return check_verbs_settings(verbs_settings(options.rdma));
 }
 
 }  // namespace

@@ -41,7 +41,10 @@ struct RdmaOptions {
   std::string device;                     // "mlx5_0"
   uint32_t port = 0;
   std::optional<uint32_t> gid_index;
-  std::optional<uint32_t> traffic_class;
+  std::optional<uint32_t> traffic_class;  // DSCP * 4 of what is sent
+  uint32_t path_mtu = 0;                  // 256 to 4096 bytes, at most; 0: what both ends' ports carry
+  uint32_t ack_timeout = 14;              // 1 to 31: 4.096 us * 2^N until something is sent again
+  uint32_t retry_count = 6;               // 0 to 6
   // For measuring what each is worth.
   bool inline_sends = true;
   bool doorbell_batching = true;

@@ -146,6 +146,24 @@ Result<void> apply_rdma_atomics(ServerConfig& config, const std::string& text) {
   return {};
 }
 
+Result<void> apply_rdma_mtu(ServerConfig& config, const std::string& text) {
+  constexpr std::pair<const char*, uint32_t> kKinds[] = {{"auto", 0},    {"256", 256},   {"512", 512},
+                                                         {"1024", 1024}, {"2048", 2048}, {"4096", 4096}};
+  for (const auto& [name, bytes] : kKinds) {
+    if (text != name) continue;
+    config.node.rdma.path_mtu = bytes;
+    return {};
+  }
+  return refuse("'" + text + "' is none of auto, 256, 512, 1024, 2048, 4096");
+}
+
+Result<void> apply_rdma_ack_timeout(ServerConfig& config, const std::string& text) {
+  const auto value = parse_count(text, 31);
+  if (!value) return refuse("'" + text + "' is not a whole number from 1 to 31");
+  config.node.rdma.ack_timeout = static_cast<uint32_t>(*value);
+  return {};
+}
+
 // A number that may be 0.
 template <class Store>
 Setting::Apply number_into(uint32_t at_most, Store store) {
@@ -178,8 +196,9 @@ std::vector<Setting> rdma_settings() {
        address_into([](ServerConfig& c, NetAddress a) { c.node.rdma_listen = std::move(a); })},
       {"rdma-atomics", "KIND", "who executes CAS: device (needs --transports verbs), cpu or auto (auto)",
        apply_rdma_atomics},
-      {"rdma-ack-timeout", "N", "verbs waits 4.096 us * 2^N before it sends again (14)",
-       number_into(31, [](ServerConfig& c, uint32_t n) { c.node.rdma.ack_timeout = n; })},
+      {"rdma-mtu", "BYTES", "path MTU of verbs at most, 256 to 4096, or auto: what both ends carry (auto)",
+       apply_rdma_mtu},
+      {"rdma-ack-timeout", "N", "verbs waits 4.096 us * 2^N before it sends again (14)", apply_rdma_ack_timeout},
       {"rdma-retry-count", "N", "and so many times, at most 6 (6)",
        number_into(6, [](ServerConfig& c, uint32_t n) { c.node.rdma.retry_count = n; })},
   };

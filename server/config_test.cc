@@ -72,7 +72,7 @@ TEST_F(ConfigTest, EveryFlagOfVerbsIsApplied) {
   const CommandLine line = parse_command_line(
       {"--transports", "verbs", "--rdma-device", "mlx5_1", "--rdma-port", "2", "--rdma-gid-index", "0",
        "--rdma-traffic-class", "106", "--rdma-listen", "10.0.0.1:7", "--rdma-atomics", "device", "--rdma-ack-timeout",
-       "12", "--rdma-retry-count", "3"});
+       "12", "--rdma-retry-count", "3", "--rdma-mtu", "2048"});
 
   ASSERT_TRUE(line.run) << line.text;
   const NodeOptions& node = line.config.node;
@@ -85,11 +85,14 @@ TEST_F(ConfigTest, EveryFlagOfVerbsIsApplied) {
   EXPECT_EQ(node.rdma_atomics, "device");
   EXPECT_EQ(node.rdma.ack_timeout, 12u);
   EXPECT_EQ(node.rdma.retry_count, 3u);
+  EXPECT_EQ(node.rdma.path_mtu, 2048u);
 }
 
 TEST_F(ConfigTest, WrongFlagsAndValuesAreUsageErrorsThatNameThem) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
       {{"--rdma-retry-count", "7"}, "'7' is not a whole number from 0 to 6"},
+      {{"--rdma-ack-timeout", "0"}, "'0' is not a whole number from 1 to 31"},
+      {{"--rdma-mtu", "1500"}, "'1500' is none of auto, 256, 512, 1024, 2048, 4096"},
       {{"--rdma-atomics", "nic"}, "'nic' is none of auto, device, cpu"},
       {{"--memry", "1g"}, "did you mean --memory?"},
       {{"--pages=huge", "stray"}, "unexpected argument 'stray'"},

@@ -47,6 +47,7 @@ struct Raw {
   std::string ttl;
   std::string delta = "1";
   std::string format = "tsv";
+  std::string rdma_mtu = "auto";
   bool key_hex = false;
   bool escapes = false;
   bool progress = false;
@@ -114,6 +115,13 @@ class Parser {
         ->type_name("N");
     app_.add_option("--rdma-traffic-class", arguments_.rdma_traffic_class, "DSCP * 4 of what is sent")
         ->check(CLI::Range(0, 255))->type_name("N");
+    app_.add_option("--rdma-mtu", raw_.rdma_mtu, "path MTU at most; auto: what both ends carry")
+        ->check(CLI::IsMember({"auto", "256", "512", "1024", "2048", "4096"}))->type_name("BYTES")
+        ->capture_default_str();
+    app_.add_option("--rdma-ack-timeout", arguments_.rdma_ack_timeout, "wait 4.096 us * 2^N before sending again")
+        ->check(CLI::Range(1, 31))->type_name("N")->capture_default_str();
+    app_.add_option("--rdma-retry-count", arguments_.rdma_retry_count, "and so many times")
+        ->check(CLI::Range(0, 6))->type_name("N")->capture_default_str();
     app_.add_option("--token-file", raw_.token_file, "file with the cluster's access token")
         ->type_name("PATH")->envname("SKUA_TOKEN_FILE");
     app_.add_option("--timeout", raw_.timeout, "for the connection, and for each operation")
@@ -181,6 +189,8 @@ class Parser {
       return failed(kExitConfiguration, "--address '" + arguments_.address +
                                             "' is no IP address; write one as 10.0.0.1 or fe80::1%eth0");
     }
+    // CLI11 has seen to it that it is a number.
+    if (raw_.rdma_mtu != "auto") arguments_.rdma_mtu = static_cast<uint32_t>(std::stoul(raw_.rdma_mtu));
     arguments_.format = *parse_record_format(raw_.format);
     if (raw_.progress || raw_.no_progress) arguments_.progress = raw_.progress;
     return std::nullopt;

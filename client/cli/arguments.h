@@ -25,6 +25,9 @@ struct Arguments {
   uint32_t rdma_port = 0;
   std::optional<uint32_t> rdma_gid_index;
   std::optional<uint32_t> rdma_traffic_class;
+  uint32_t rdma_mtu = 0;             // 0: auto
+  uint32_t rdma_ack_timeout = 14;
+  uint32_t rdma_retry_count = 6;
   std::string token;
   Nanoseconds timeout = 5 * kSecond;
   bool read_only = false;

@@ -85,6 +85,25 @@ TEST_F(ArgumentsTest, DoctorTakesWhatToLookAt) {
   EXPECT_EQ(finished({"doctor", "mlx5_0"}).exit_code, 64);
 }
 
+TEST_F(ArgumentsTest, RdmaOptionsAreTakenAndChecked) {
+  const Arguments plain = accepted({"get", "k"});
+  EXPECT_EQ(plain.rdma_mtu, 0U);
+  EXPECT_EQ(plain.rdma_ack_timeout, 14U);
+  EXPECT_EQ(plain.rdma_retry_count, 6U);
+  const Arguments given = accepted({"get", "k", "--rdma-mtu", "2048", "--rdma-ack-timeout", "12", "--rdma-retry-count",
+                                    "3", "--rdma-traffic-class", "106"});
+  EXPECT_EQ(given.rdma_mtu, 2048U);
+  EXPECT_EQ(given.rdma_ack_timeout, 12U);
+  EXPECT_EQ(given.rdma_retry_count, 3U);
+  EXPECT_EQ(given.rdma_traffic_class, 106U);
+  EXPECT_EQ(accepted({"get", "k", "--rdma-mtu", "auto"}).rdma_mtu, 0U);
+  for (const Words& wrong : {Words{"--rdma-mtu", "1500"}, Words{"--rdma-ack-timeout", "0"},
+                             Words{"--rdma-ack-timeout", "32"}, Words{"--rdma-retry-count", "7"},
+                             Words{"--rdma-traffic-class", "256"}}) {
+    EXPECT_EQ(finished({"get", "k", wrong[0], wrong[1]}).exit_code, 64) << wrong[0] << " " << wrong[1];
+  }
+}
+
 TEST_F(ArgumentsTest, EnvironmentNamesTheClusterUnlessAFlagDoes) {
   setenv("SKUA_CLUSTER", "[::1]:7000", 1);
   EXPECT_EQ(accepted({"ping"}).seeds, Words{"[::1]:7000"});

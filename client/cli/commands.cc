@@ -1,8 +1,10 @@
 #include "client/cli/commands.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -212,12 +214,15 @@ int run_doctor(const Arguments& arguments, const Clock& clock) {
   settings.port = arguments.rdma_port;
   settings.gid_index = arguments.rdma_gid_index;
   settings.traffic_class = arguments.rdma_traffic_class;
+  settings.path_mtu = arguments.rdma_mtu;
+  settings.ack_timeout = arguments.rdma_ack_timeout;
+  settings.retry_count = arguments.rdma_retry_count;
   const auto queries = make_inspecting_queries();
   set_log_level(LogLevel::kOff);  // what fails is in the diagnosis
   const auto loopback = [&](const DeviceChoice& choice) {
     return doctor::time_verbs_loopback(choice, arguments.address, settings, clock);
   };
-  const doctor::Sources sources{*queries, verbs_built_in(), doctor::read_host_limits(), loopback};
+  const doctor::Sources sources{*queries, verbs_built_in(), doctor::read_host_limits(), loopback, settings};
   const doctor::Diagnosis diagnosis =
       doctor::diagnose(sources, {settings.device, settings.port, settings.gid_index, arguments.address});
   print(arguments.json ? doctor::to_json(diagnosis) : doctor::to_text(diagnosis));
@@ -271,6 +276,12 @@ int end_output(int exit_code) {
   // A large piece is written at once and fails there, a small one when it is flushed.
   const bool unwritten = std::ferror(stdout) != 0;
   if (std::fflush(stdout) == 0 && !unwritten) return exit_code;
+  pollfd output{::fileno(stdout), 0, 0};
+  if (::poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0) {
+    // Nobody reads the pipe any more: end as every filter does.
+    std::signal(SIGPIPE, SIG_DFL);
+    std::raise(SIGPIPE);
+  }
   std::fprintf(stderr, "skua: cannot write to standard output\n");
   return kExitCannotCreate;
 }
@@ -288,6 +299,9 @@ int run_command(const Arguments& arguments, const Clock& clock) {
   options.rdma.port = arguments.rdma_port;
   options.rdma.gid_index = arguments.rdma_gid_index;
   options.rdma.traffic_class = arguments.rdma_traffic_class;
+  options.rdma.path_mtu = arguments.rdma_mtu;
+  options.rdma.ack_timeout = arguments.rdma_ack_timeout;
+  options.rdma.retry_count = arguments.rdma_retry_count;
   options.token = arguments.token;
   options.name = "skua";
   options.read_only = arguments.read_only;

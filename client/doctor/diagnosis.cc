@@ -26,6 +26,7 @@ Verdict verdict_of(const Diagnosis& diagnosis, KnownDevices& known) {
 Diagnosis diagnose(const Sources& sources, const DeviceWish& wish) {
   Diagnosis diagnosis;
   diagnosis.built_in = sources.built_in;
+  diagnosis.settings = sources.settings;
   diagnosis.limits = sources.limits;
   diagnosis.devices = sources.queries.devices();
   KnownDevices known(diagnosis.devices);

@@ -19,6 +19,7 @@ struct Sources {
   HostLimits limits;
   // Runs over the device that was chosen.
   std::function<Result<LoopbackTimes>(const DeviceChoice&)> loopback;
+  VerbsSettings settings = {};
 };
 
 enum class Verdict : uint8_t {
@@ -34,7 +35,7 @@ struct Diagnosis {
   Result<std::vector<DeviceFacts>> devices;
   Result<DeviceChoice> choice;
   HostLimits limits;
-  VerbsSettings settings;     // whose retry defaults are shown
+  VerbsSettings settings;     // whose retries are shown
   std::optional<Result<LoopbackTimes>> loopback;  // nothing: there was nothing to try it on
 };
 

@@ -8,6 +8,7 @@
 
 #include "common/transport/verbs/explain.h"
 #include "common/transport/verbs/iwarp_addresses.h"
+#include "common/transport/verbs/verbs_handles.h"
 
 namespace skua {
 namespace {
@@ -20,8 +21,6 @@ struct ListDeleter {
 struct ContextDeleter {
   void operator()(ibv_context* context) const { ::ibv_close_device(context); }
 };
-
-uint32_t mtu_bytes(ibv_mtu mtu) { return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128U << mtu : 0; }
 
 GidKind kind_of(uint32_t type) {
   if (type == IBV_GID_TYPE_ROCE_V1) return GidKind::kRoceV1;

@@ -14,13 +14,6 @@ namespace {
 
 constexpr Nanoseconds kPatience = 2 * kSecond;  // longer than the device's own retries
 
-ibv_mtu mtu_of(uint32_t bytes) {
-  for (const ibv_mtu mtu : {IBV_MTU_4096, IBV_MTU_2048, IBV_MTU_1024, IBV_MTU_512}) {
-    if ((128U << mtu) <= bytes) return mtu;
-  }
-  return IBV_MTU_256;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<VerbsLoopback>> VerbsLoopback::create(ibv_context* context, const DeviceChoice& choice,

@@ -30,6 +30,7 @@ struct VerbsSettings {
   uint32_t port = 0;                     // 0: any
   std::optional<uint32_t> gid_index;
   std::optional<uint32_t> traffic_class;  // of the IP header: DSCP * 4; unset: the system's default
+  uint32_t path_mtu = 0;                  // at most so many bytes; 0: what both ends' ports carry
   uint32_t ack_timeout = 14;             // 4.096 us * 2^n
   uint32_t retry_count = 6;              // at most 6: some devices take 7 as for ever
   uint32_t rnr_retry_count = 6;
@@ -38,6 +39,9 @@ struct VerbsSettings {
   bool doorbell_batching = true;         // what is posted together goes to the device as one chain
   bool selective_signaling = true;       // a completion for what is waited for, and one in 16 of the rest
 };
+
+// Error: kConfiguration, a value outside its range.
+Result<void> check_verbs_settings(const VerbsSettings& settings);
 
 // Who executes CAS and FETCH_ADD: all sessions of a server, on every transport, must agree (one atomics domain).
 enum class VerbsAtomics : uint8_t {

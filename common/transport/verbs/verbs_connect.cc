@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "common/transport/verbs/explain.h"
 #include "common/transport/verbs/ibv_queries.h"
+#include "common/transport/verbs/path_mtu.h"
 #include "common/transport/verbs/verbs.h"
 #include "common/transport/verbs/verbs_queue_pair.h"
 
@@ -23,6 +24,7 @@ class VerbsConnector final : public Connector {
   std::string_view name() const override { return "verbs"; }
 
   Result<std::unique_ptr<QueuePair>> connect(const ConnectTarget& target) override {
+    SKUA_RETURN_IF_ERROR(check_verbs_settings(settings_));
     auto hello = make_hello(target);
     if (!hello) return Error(std::move(hello).error());
     auto address = parse_net_address(target.address);
@@ -125,6 +127,7 @@ Result<void> VerbsQueuePair::on_event(const VerbsEvent& event) {
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED: return on_address();
     case RDMA_CM_EVENT_ROUTE_RESOLVED: return on_route();
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:  // not of iWARP
     case RDMA_CM_EVENT_ESTABLISHED: return accept_terms(event);
     case RDMA_CM_EVENT_REJECTED: return Error(refusal(event));
     case RDMA_CM_EVENT_ADDR_ERROR:
@@ -152,11 +155,29 @@ Result<void> VerbsQueuePair::on_route() {
     return fail(StatusCode::kResourceExhausted, "ibv_query_device: " + errno_text(errno));
   }
   rdma_conn_param parameters = connection_parameters(options_.settings, device);
-  parameters.private_data = &options_.hello;
-  parameters.private_data_len = sizeof(options_.hello);
+  SKUA_RETURN_IF_ERROR(choose_mtu());
+  const struct {
+    DataHello hello;
+    VerbsOffer offer;
+  } said{options_.hello, {path_mtu_, kCallWindow}};
+  parameters.private_data = &said;
+  parameters.private_data_len = sizeof(said);
   if (::rdma_connect(connection_.id(), &parameters) != 0) {
     return fail(StatusCode::kUnavailable, "rdma_connect: " + errno_text(errno));
   }
+  if (!iwarp_) connection_.hide_queue_pair();
+  return {};
+}
+
+// The smaller of what the port carries and what the fabric says of the path.
+Result<void> VerbsQueuePair::choose_mtu() {
+  const auto offered = offered_mtu_of(connection_.id(), options_.settings);
+  if (!offered) return Error(offered.error());
+  path_mtu_ = *offered;
+  const rdma_route& route = connection_.id()->route;
+  if (path_mtu_ == 0 || route.num_paths == 0) return {};
+  const uint32_t path = mtu_bytes(static_cast<ibv_mtu>(route.path_rec[0].mtu));
+  if (path != 0) path_mtu_ = std::min(path_mtu_, path);
   return {};
 }
 
@@ -226,6 +247,10 @@ Result<void> VerbsQueuePair::accept_terms(const VerbsEvent& event) {
   std::memcpy(&welcome, event.private_data.data(), sizeof(welcome));
   std::memcpy(&terms, event.private_data.data() + sizeof(welcome), sizeof(terms));
   SKUA_RETURN_IF_ERROR(check_welcome(welcome));
+  if (terms.path_mtu > path_mtu_ || (terms.path_mtu != 0 && !is_path_mtu(terms.path_mtu))) {
+    return fail(StatusCode::kIncompatible, "path MTU: the server takes " + std::to_string(terms.path_mtu) +
+                                               ", more than the " + std::to_string(path_mtu_) + " of this side");
+  }
   if (terms.window != kCallWindow || !std::has_single_bit(terms.slab_bytes) || terms.slab_bytes < 4096) {
     return fail(StatusCode::kIncompatible, "the server's terms are none that this release knows");
   }
@@ -233,7 +258,19 @@ Result<void> VerbsQueuePair::accept_terms(const VerbsEvent& event) {
   capabilities_.remote_atomics = terms.atomics != 0;
   device_atomics_ = terms.atomics != 0;
   slab_bytes_ = terms.slab_bytes;
+  SKUA_RETURN_IF_ERROR(establish(terms.path_mtu));
   state_ = QueuePairState::kReady;
+  return {};
+}
+
+Result<void> VerbsQueuePair::establish(uint32_t path_mtu) {
+  if (iwarp_) return {};  // TCP carries it: it is established
+  path_mtu_ = path_mtu;
+  SKUA_RETURN_IF_ERROR(make_ready(connection_.id(), connection_.queue_pair(), {path_mtu}));
+  if (::rdma_establish(connection_.id()) != 0) {
+    return fail(StatusCode::kUnavailable, "rdma_establish: " + errno_text(errno));
+  }
+  connection_.show_queue_pair();
   return {};
 }
 

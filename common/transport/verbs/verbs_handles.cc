@@ -11,6 +11,7 @@
 
 #include "common/transport/descriptor.h"
 #include "common/transport/verbs/explain.h"
+#include "common/transport/verbs/path_mtu.h"
 #include "common/transport/verbs/verbs.h"
 
 namespace skua {
@@ -102,6 +103,71 @@ rdma_conn_param connection_parameters(const VerbsSettings& settings, const ibv_d
   parameters.retry_count = static_cast<uint8_t>(std::min<uint32_t>(settings.retry_count, 6));
   parameters.rnr_retry_count = static_cast<uint8_t>(std::min<uint32_t>(settings.rnr_retry_count, 7));
   return parameters;
+}
+
+uint32_t mtu_bytes(ibv_mtu mtu) { return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128U << mtu : 0; }
+
+ibv_mtu mtu_of(uint32_t bytes) {
+  for (const ibv_mtu mtu : {IBV_MTU_4096, IBV_MTU_2048, IBV_MTU_1024, IBV_MTU_512}) {
+    if (mtu_bytes(mtu) <= bytes) return mtu;
+  }
+  return IBV_MTU_256;
+}
+
+Result<uint32_t> offered_mtu_of(rdma_cm_id* id, const VerbsSettings& settings) {
+  const std::string device = ::ibv_get_device_name(id->verbs->device);
+  if (id->verbs->device->transport_type == IBV_TRANSPORT_IWARP) {
+    if (settings.path_mtu == 0) return 0;
+    return fail(StatusCode::kConfiguration, "--rdma-mtu " + std::to_string(settings.path_mtu) + ": " + device +
+                                                " is iWARP, where TCP cuts its segments itself: leave it out");
+  }
+  ibv_port_attr port{};
+  if (ibv_query_port(id->verbs, id->port_num, &port) != 0) {
+    return fail(StatusCode::kUnavailable, device + ": ibv_query_port: " + errno_text(errno));
+  }
+  return offered_mtu({device, id->port_num, mtu_bytes(port.active_mtu), mtu_bytes(port.max_mtu)}, settings.path_mtu);
+}
+
+namespace {
+
+Result<ibv_qp_attr> attributes_for(rdma_cm_id* id, ibv_qp_state state, int& mask) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = state;
+  if (::rdma_init_qp_attr(id, &attributes, &mask) != 0) {
+    return fail(StatusCode::kUnavailable, "rdma_init_qp_attr: " + errno_text(errno));
+  }
+  return attributes;
+}
+
+Result<void> enter(ibv_qp* queue_pair, ibv_qp_attr attributes, int mask) {
+  const int error = ::ibv_modify_qp(queue_pair, &attributes, mask);
+  if (error == 0) return {};
+  return fail(StatusCode::kUnavailable, "the queue pair cannot be connected: ibv_modify_qp: " + errno_text(error));
+}
+
+}  // namespace
+
+Result<uint32_t> path_mtu_of(rdma_cm_id* id) {
+  int mask = 0;
+  const auto attributes = attributes_for(id, IBV_QPS_RTR, mask);
+  if (!attributes) return Error(attributes.error());
+  return mtu_bytes(attributes->path_mtu);
+}
+
+Result<void> make_ready(rdma_cm_id* id, ibv_qp* queue_pair, const ReadyTerms& terms) {
+  int mask = 0;
+  auto attributes = attributes_for(id, IBV_QPS_INIT, mask);
+  if (!attributes) return Error(attributes.error());
+  SKUA_RETURN_IF_ERROR(enter(queue_pair, *attributes, mask));
+  attributes = attributes_for(id, IBV_QPS_RTR, mask);
+  if (!attributes) return Error(attributes.error());
+  if (terms.path_mtu != 0) attributes->path_mtu = mtu_of(terms.path_mtu);
+  if (terms.responder_resources != RDMA_MAX_RESP_RES) attributes->max_dest_rd_atomic = terms.responder_resources;
+  SKUA_RETURN_IF_ERROR(enter(queue_pair, *attributes, mask));
+  attributes = attributes_for(id, IBV_QPS_RTS, mask);
+  if (!attributes) return Error(attributes.error());
+  if (terms.initiator_depth != RDMA_MAX_INIT_DEPTH) attributes->max_rd_atomic = terms.initiator_depth;
+  return enter(queue_pair, *attributes, mask);
 }
 
 void apply_settings(rdma_cm_id* id, const VerbsSettings& settings) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "common/base/net_address.h"
 #include "common/base/status.h"
@@ -31,10 +32,12 @@ class VerbsConnection {
  public:
   VerbsConnection() = default;
   explicit VerbsConnection(rdma_cm_id* id) : id_(id) {}
-  VerbsConnection(VerbsConnection&&) = default;
+  VerbsConnection(VerbsConnection&& other) noexcept
+      : id_(std::move(other.id_)), hidden_(std::exchange(other.hidden_, nullptr)) {}
   VerbsConnection& operator=(VerbsConnection&& other) noexcept {
     reset();
     id_ = std::move(other.id_);
+    hidden_ = std::exchange(other.hidden_, nullptr);
     return *this;
   }
   ~VerbsConnection() { reset(); }
@@ -44,16 +47,25 @@ class VerbsConnection {
     id_.reset();
   }
   void end_queue_pair() {
-    if (!id_ || id_->qp == nullptr) return;
+    if (!id_) return;
+    show_queue_pair();
+    if (id_->qp == nullptr) return;
     ::rdma_disconnect(id_.get());
     ::rdma_destroy_qp(id_.get());
   }
   rdma_cm_id* id() const { return id_.get(); }
-  ibv_qp* queue_pair() const { return id_->qp; }
+  ibv_qp* queue_pair() const { return hidden_ != nullptr ? hidden_ : id_->qp; }
+  // While it is hidden librdmacm leaves the queue pair's states to its owner (make_ready), and tells a client of the
+  // server's answer with RDMA_CM_EVENT_CONNECT_RESPONSE, which rdma_establish goes on from.
+  void hide_queue_pair() { hidden_ = std::exchange(id_->qp, nullptr); }
+  void show_queue_pair() {
+    if (hidden_ != nullptr) id_->qp = std::exchange(hidden_, nullptr);
+  }
   ibv_context* context() const { return id_->verbs; }
 
  private:
   VerbsHandle<rdma_cm_id> id_;
+  ibv_qp* hidden_ = nullptr;
 };
 
 struct VerbsSockAddr {
@@ -83,6 +95,20 @@ std::string event_text(const VerbsEvent& event);
 
 // The attributes of a connection, from settings and what the device can.
 rdma_conn_param connection_parameters(const struct VerbsSettings& settings, const ibv_device_attr& device);
+// What this end of a connection on `id`'s port and path can carry; of iWARP 0. Error: as offered_mtu.
+Result<uint32_t> offered_mtu_of(rdma_cm_id* id, const struct VerbsSettings& settings);
+// The MTU that the connection request names. Error: kUnavailable.
+Result<uint32_t> path_mtu_of(rdma_cm_id* id);
+// RTR, then RTS, as librdmacm does it, but for the path MTU (0: the connection request's) and the depths (255: same).
+struct ReadyTerms {
+  uint32_t path_mtu = 0;
+  uint8_t responder_resources = RDMA_MAX_RESP_RES;
+  uint8_t initiator_depth = RDMA_MAX_INIT_DEPTH;
+};
+Result<void> make_ready(rdma_cm_id* id, ibv_qp* queue_pair, const ReadyTerms& terms);
+uint32_t mtu_bytes(ibv_mtu mtu);
+ibv_mtu mtu_of(uint32_t bytes);  // the largest that is no more
+
 // Time-outs and traffic class, before a connection is begun or accepted.
 void apply_settings(rdma_cm_id* id, const struct VerbsSettings& settings);
 

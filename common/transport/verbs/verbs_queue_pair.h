@@ -52,6 +52,8 @@ class VerbsQueuePair final : public QueuePair {
   const Capabilities& capabilities() const override { return capabilities_; }
   void close() override;
 
+  uint32_t path_mtu() const { return path_mtu_; }  // bytes; 0 on iWARP
+
  private:
   static constexpr uint32_t kSendDepth = 512;
   static constexpr uint32_t kChain = 32;            // work requests of one doorbell
@@ -95,7 +97,9 @@ class VerbsQueuePair final : public QueuePair {
   Result<void> make_queues();
   Result<void> create_queue_pair();
   Result<void> register_memory();
+  Result<void> choose_mtu();
   Result<void> accept_terms(const VerbsEvent& event);
+  Result<void> establish(uint32_t path_mtu);
   Status refusal(const VerbsEvent& event) const;
   void check_connection();
   void fail_with(Status status);
@@ -153,6 +157,7 @@ class VerbsQueuePair final : public QueuePair {
   bool device_atomics_ = false;
   bool iwarp_ = false;
   uint32_t max_inline_ = 0;
+  uint32_t path_mtu_ = 0;      // what is offered, then what both use
   uint64_t max_message_ = 0;   // of one work request
   mutable bool armed_ = false;
   mutable bool woken_ = false;  // wake_ is set

@@ -81,7 +81,8 @@ Result<void> VerbsSession::accept(const VerbsEvent& request) {
   struct {
     DataWelcome welcome;
     VerbsTerms terms;
-  } answer{make_welcome(), {terms_.atomics == VerbsAtomics::kDevice ? 1U : 0U, kCallWindow, terms_.slab_bytes}};
+  } answer{make_welcome(), {terms_.atomics == VerbsAtomics::kDevice ? 1U : 0U, kCallWindow, terms_.slab_bytes,
+                            terms_.path_mtu, 0}};
   answer.welcome.flags = read_only_ ? kDataReadOnly : 0;
   rdma_conn_param parameters = connection_parameters(terms_.settings, device);
   // What the client asked for, as far as this device can.
@@ -89,9 +90,16 @@ Result<void> VerbsSession::accept(const VerbsEvent& request) {
   parameters.initiator_depth = std::min(parameters.initiator_depth, request.responder_resources);
   parameters.private_data = &answer;
   parameters.private_data_len = sizeof(answer);
-  if (::rdma_accept(raw_id_, &parameters) != 0) {
-    return fail(StatusCode::kUnavailable, "rdma_accept: " + errno_text(errno));
+  if (terms_.path_mtu != 0) {  // librdmacm would take the connection request's
+    parameters.qp_num = raw_id_->qp->qp_num;
+    SKUA_RETURN_IF_ERROR(make_ready(
+        raw_id_, raw_id_->qp, {terms_.path_mtu, parameters.responder_resources, parameters.initiator_depth}));
+    connection_.hide_queue_pair();
   }
+  const int refused = ::rdma_accept(raw_id_, &parameters);
+  const int error = errno;
+  connection_.show_queue_pair();
+  if (refused != 0) return fail(StatusCode::kUnavailable, "rdma_accept: " + errno_text(error));
   return {};
 }
 

@@ -25,6 +25,7 @@ class VerbsSession {
     VerbsSettings settings;
     VerbsAtomics atomics;
     uint64_t slab_bytes;
+    uint32_t path_mtu;  // 0 on iWARP
     ibv_comp_channel* completions;  // what its completion queue wakes; its context is the session
   };
   // Makes queue pair and receive buffers on `id`, which stays the caller's until accept. Error: kResourceExhausted.

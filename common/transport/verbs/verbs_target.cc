@@ -14,6 +14,7 @@
 #include "common/base/log.h"
 #include "common/transport/verbs/explain.h"
 #include "common/transport/verbs/ibv_queries.h"
+#include "common/transport/verbs/path_mtu.h"
 
 namespace skua {
 namespace {
@@ -24,6 +25,14 @@ void watch(int epoll, int descriptor) {
   epoll_event event{};
   event.events = EPOLLIN;
   ::epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event);
+}
+
+Result<uint32_t> agree_on_mtu(rdma_cm_id* id, uint32_t offered, const VerbsSettings& settings) {
+  const auto own = offered_mtu_of(id, settings);
+  if (!own || *own == 0) return own;
+  const auto path = path_mtu_of(id);
+  if (!path) return path;
+  return agreed_mtu({*own, offered, *path});
 }
 
 }  // namespace
@@ -44,6 +53,7 @@ Result<void> VerbsTarget::start() {
                                                 " bytes: a power of two from 4096 is needed");
   }
   const VerbsSettings& settings = options_.settings;
+  SKUA_RETURN_IF_ERROR(check_verbs_settings(settings));
   const bool wildcard = NetAddress{options_.listen_host, 0}.is_wildcard();
   const auto queries = make_ibv_queries();
   auto chosen = choose_device(*queries, {settings.device, settings.port, settings.gid_index,
@@ -59,6 +69,9 @@ Result<void> VerbsTarget::start() {
                                                 " has no remote atomics: use --rdma-atomics cpu");
   }
   SKUA_RETURN_IF_ERROR(listen());
+  if (auto mtu = offered_mtu_of(listener_.get(), settings); !mtu) {
+    return fail(mtu.error().code(), options_.listener_name + ": " + mtu.error().message());
+  }
   if (atomics_ == VerbsAtomics::kDevice) {
     auto loopback = VerbsLoopback::create(listener_->verbs, choice_, arena_, options_.slab_bytes);
     if (!loopback) return fail(loopback.error().code(), options_.listener_name + ": " + loopback.error().message());
@@ -255,7 +268,13 @@ Result<std::unique_ptr<VerbsSession>> VerbsTarget::admit_request(const VerbsEven
                                                     " verbs connections of the server are in use; close some");
   }
   const bool read_only = admitted->ticket.read_only || (hello.flags & kDataReadOnly) != 0;
-  const VerbsSession::Terms terms{options_.settings, atomics_, options_.slab_bytes, completions_.get()};
+  VerbsOffer offer{};
+  if (event.private_data.size() >= sizeof(hello) + sizeof(offer)) {
+    std::memcpy(&offer, event.private_data.data() + sizeof(hello), sizeof(offer));
+  }
+  const auto path_mtu = agree_on_mtu(event.id, offer.path_mtu, options_.settings);
+  if (!path_mtu) return Error(path_mtu.error());
+  const VerbsSession::Terms terms{options_.settings, atomics_, options_.slab_bytes, *path_mtu, completions_.get()};
   return VerbsSession::create(event.id, *admitted, read_only, terms);
 }
 

@@ -2,7 +2,7 @@
 // What two ends of a verbs connection tell each other, byte for byte, little-endian, under proto::kDataVersion.
 //
 //   client                                   server
-//     | rdma_connect: DataHello                 |   common/transport/handshake.h
+//     | rdma_connect: DataHello, VerbsOffer     |   common/transport/handshake.h
 //     |---------------------------------------->|
 //     |     rdma_accept: DataWelcome, VerbsTerms |   or rdma_reject: DataWelcome, and the reason as far as it fits
 //     |<----------------------------------------|
@@ -23,19 +23,37 @@ inline constexpr uint32_t kCallWindow = 64;
 // What rdma_reject carries on InfiniBand and RoCE; the reason behind the welcome is cut to fit.
 inline constexpr size_t kMaxRefusalBytes = 148;
 
-//   0          4         8            16
-//   +----------+---------+------------+
-//   | atomics  | window  | slab_bytes |   behind the DataWelcome
-//   +----------+---------+------------+
-// atomics: 0 the server's CPU executes them, as calls; 1 the device does.
+//   0          4         8
+//   +----------+---------+
+//   | path_mtu | window  |   behind the DataHello; zeros, or nothing, from a client that does not know it
+//   +----------+---------+
+// path_mtu: bytes that the client's port and path carry; 0 on iWARP. window: replies that it has buffers for.
+// What the connection manager of InfiniBand and RoCE carries leaves 16 bytes behind the hello.
+struct VerbsOffer {
+  uint32_t path_mtu;
+  uint32_t window;
+};
+static_assert(sizeof(VerbsOffer) == 8 && alignof(VerbsOffer) == 4);
+static_assert(offsetof(VerbsOffer, path_mtu) == 0 && offsetof(VerbsOffer, window) == 4);
+static_assert(std::has_unique_object_representations_v<VerbsOffer> && std::is_trivially_copyable_v<VerbsOffer>);
+
+//   0          4         8            16         20         24
+//   +----------+---------+------------+----------+----------+
+//   | atomics  | window  | slab_bytes | path_mtu | reserved |   behind the DataWelcome
+//   +----------+---------+------------+----------+----------+
+// atomics: 0 the server's CPU executes them, as calls; 1 the device does. path_mtu: what both use, at most what the
+// client offered; 0 on iWARP, and from a server that uses the connection request's.
 struct VerbsTerms {
   uint32_t atomics;
   uint32_t window;
   uint64_t slab_bytes;
+  uint32_t path_mtu;
+  uint32_t reserved;
 };
-static_assert(sizeof(VerbsTerms) == 16 && alignof(VerbsTerms) == 8);
+static_assert(sizeof(VerbsTerms) == 24 && alignof(VerbsTerms) == 8);
 static_assert(offsetof(VerbsTerms, atomics) == 0 && offsetof(VerbsTerms, window) == 4);
-static_assert(offsetof(VerbsTerms, slab_bytes) == 8);
+static_assert(offsetof(VerbsTerms, slab_bytes) == 8 && offsetof(VerbsTerms, path_mtu) == 16);
+static_assert(offsetof(VerbsTerms, reserved) == 20);
 static_assert(std::has_unique_object_representations_v<VerbsTerms> && std::is_trivially_copyable_v<VerbsTerms>);
 
 enum class VerbsCallKind : uint32_t {

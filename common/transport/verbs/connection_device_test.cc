@@ -1,0 +1,123 @@
+// How two ends find together, and what ends a connection. Needs an RDMA device (`ctest -L rdma`).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "common/transport/verbs/device_testing.h"
+#include "common/transport/verbs/verbs_queue_pair.h"
+
+namespace skua {
+namespace {
+
+using testing::HasSubstr;
+
+class Connection : public testing::Test {
+ protected:
+  void serve(const VerbsSettings& settings) {
+    VerbsTargetOptions options;
+    options.settings = settings;
+    auto target = make_verbs_target(options, memory_.info());
+    if (!target) GTEST_SKIP() << target.error().to_string();
+    target_ = std::move(*target);
+    ticket_.session = SessionId{1};
+    ticket_.secret.assign(16, 's');
+    ticket_.regions.push_back({kKey, memory_.at(0), kRegionBytes, 0});
+    target_->admit(ticket_);
+  }
+  // Connected, or in kError.
+  std::unique_ptr<QueuePair> connect(const VerbsSettings& settings) {
+    connector_ = make_verbs_connector(settings, system_clock());
+    ConnectTarget to;
+    to.address = target_->endpoint();
+    to.session = ticket_.session;
+    to.secret = ticket_.secret;
+    to.response_timeout = kPatience;
+    auto made = connector_->connect(to);
+    if (!made) ADD_FAILURE() << made.error().to_string();
+    if (!made) return nullptr;
+    EXPECT_TRUE(wait_for([&] {
+      (*made)->poll({});
+      return (*made)->state() != QueuePairState::kConnecting;
+    }));
+    return std::move(*made);
+  }
+  static uint32_t mtu_of(const QueuePair& queue_pair) {
+    return static_cast<const VerbsQueuePair&>(queue_pair).path_mtu();
+  }
+  static CompletionStatus run(QueuePair& queue_pair, const WorkRequest& request) {
+    EXPECT_EQ(queue_pair.post(std::span(&request, 1)), 1U);
+    Completion completion{};
+    EXPECT_TRUE(wait_for([&] { return queue_pair.poll(std::span(&completion, 1)) == 1; }));
+    return completion.status;
+  }
+  // All of the region, there and back.
+  void expect_transfers(QueuePair& queue_pair) {
+    std::vector<std::byte> sent(kRegionBytes);
+    for (size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<std::byte>(i * 31 + i / 251);
+    std::vector<std::byte> got(kRegionBytes);
+    WorkRequest request;
+    request.verb = Verb::kWrite;
+    request.key = kKey;
+    request.local_count = 1;
+    request.local[0] = {sent.data(), static_cast<uint32_t>(sent.size())};
+    EXPECT_EQ(run(queue_pair, request), CompletionStatus::kSuccess);
+    request.verb = Verb::kRead;
+    request.local[0] = {got.data(), static_cast<uint32_t>(got.size())};
+    EXPECT_EQ(run(queue_pair, request), CompletionStatus::kSuccess);
+    EXPECT_TRUE(sent == got);
+  }
+
+  Memory memory_;
+  SessionTicket ticket_;
+  std::unique_ptr<Target> target_;
+  std::unique_ptr<Connector> connector_;
+};
+
+VerbsSettings with_mtu(uint32_t bytes) {
+  VerbsSettings settings;
+  settings.path_mtu = bytes;
+  return settings;
+}
+
+struct MtuCase {
+  uint32_t server;
+  uint32_t client;
+};
+class ConnectionMtu : public Connection, public testing::WithParamInterface<MtuCase> {};
+
+INSTANTIATE_TEST_SUITE_P(Wishes, ConnectionMtu,
+                         testing::Values(MtuCase{1024, 0}, MtuCase{0, 512}, MtuCase{256, 1024}, MtuCase{1024, 256}),
+                         [](const auto& test) {
+                           return std::to_string(test.param.server) + "_" + std::to_string(test.param.client);
+                         });
+
+TEST_P(ConnectionMtu, SmallerWishIsUsedByBothEnds) {
+  const auto [server, client] = GetParam();
+  serve(with_mtu(server));
+  if (IsSkipped()) return;
+  const auto queue_pair = connect(with_mtu(client));
+  ASSERT_EQ(queue_pair->state(), QueuePairState::kReady) << queue_pair->error().to_string();
+  const uint32_t expected = server == 0 || (client != 0 && client < server) ? client : server;
+  EXPECT_EQ(mtu_of(*queue_pair), expected);
+  expect_transfers(*queue_pair);
+}
+
+TEST_F(Connection, MtuWithoutAWishIsThePorts) {
+  serve({});
+  if (IsSkipped()) return;
+  const auto queue_pair = connect({});
+  ASSERT_EQ(queue_pair->state(), QueuePairState::kReady) << queue_pair->error().to_string();
+  EXPECT_EQ(mtu_of(*queue_pair), 4096U) << "the machine's network interface has an MTU of 4,200";
+  expect_transfers(*queue_pair);
+}
+
+TEST_F(Connection, ClientThatSaysNoMtuIsRefusedWhereItsPathIsLarger) {
+  serve(with_mtu(1024));
+  if (IsSkipped()) return;
+  RawClient client(target_->endpoint(), ticket_, false, RDMA_CM_EVENT_REJECTED);
+  EXPECT_THAT(client.answer(), HasSubstr("client 4096, server 1024"));
+}
+
+}  // namespace
+}  // namespace skua
