@@ -1,4 +1,5 @@
 // The `skua` command.
+#include <csignal>
 #include <cstdio>
 #include <string>
 #include <variant>
@@ -11,6 +12,7 @@
 
 int main(int argc, char** argv) {
   skua::reserve_standard_descriptors();
+  std::signal(SIGPIPE, SIG_IGN);  // soft-iWARP raises it in who posts to a connection that has just ended
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto parsed = skua::cli::parse_arguments(words);
   if (const auto* finished = std::get_if<skua::cli::Finished>(&parsed)) {

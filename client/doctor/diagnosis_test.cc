@@ -43,7 +43,7 @@ class Machine final : public DeviceQueries {
                      [this](const DeviceChoice& choice) {
                        tried_on = choice.device;
                        return loopback;
-                     }},
+                     }, settings},
                     wish);
   }
 
@@ -51,6 +51,7 @@ class Machine final : public DeviceQueries {
   std::optional<Status> error;
   int asked = 0;
   bool built_in = true;
+  VerbsSettings settings;
   HostLimits limits{uint64_t{8} << 20, 0, false, {}};
   Result<LoopbackTimes> loopback =
       LoopbackTimes{5 * kMillisecond, 120 * kMicrosecond, 19 * kMicrosecond, 28500, 20 * kMicrosecond, true};
@@ -161,6 +162,25 @@ TEST(Doctor, HugePagesThatCannotBeMadeHaveTheirCause) {
   const std::string text = to_text(machine.examine());
   EXPECT_THAT(text, HasSubstr("no, MADV_COLLAPSE: EINVAL"));
   EXPECT_THAT(text, HasSubstr("transparent never, of shared memory never, vm.nr_hugepages 0 (0 free"));
+}
+
+TEST(Doctor, RetriesAreThoseAskedFor) {
+  Machine machine;
+  machine.add("mlx5_0");
+  machine.settings.ack_timeout = 12;
+  machine.settings.retry_count = 3;
+  EXPECT_THAT(to_text(machine.examine()), HasSubstr("ACK time-out 12 (16.8 ms), sent again 3 times"));
+  EXPECT_THAT(to_json(machine.examine()), HasSubstr("\"retries\":{\"ack_timeout\":12,\"retry_count\":3,"));
+}
+
+TEST(Doctor, IwarpHasNoAckTimeout) {
+  Machine machine;
+  DeviceFacts& device = machine.add("siw0");
+  for (PortFacts& port : device.ports) port.link = VerbsLink::kIwarp;
+  const std::string text = to_text(machine.examine());
+  EXPECT_THAT(text, HasSubstr("iWARP has no ACK time-out"));
+  EXPECT_EQ(text.find("sent again"), std::string::npos);
+  EXPECT_THAT(to_json(machine.examine()), HasSubstr("\"retries\":null"));
 }
 
 TEST(Doctor, DeadPeerShowsInUnderASecondByDefault) {

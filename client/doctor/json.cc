@@ -80,7 +80,9 @@ std::string json_of(const HostLimits& limits) {
       .boolean("may_exceed_memlock", limits.may_exceed_memlock).raw("huge_pages_2mib", huge).end();
 }
 
-std::string json_of(const VerbsSettings& settings) {
+std::string retries_of(const Diagnosis& diagnosis) {
+  if (diagnosis.choice && diagnosis.choice->link == VerbsLink::kIwarp) return "null";  // TCP's own
+  const VerbsSettings& settings = diagnosis.settings;
   return Json('{').number("ack_timeout", uint64_t{settings.ack_timeout})
       .number("retry_count", uint64_t{settings.retry_count})
       .number("dead_peer_after_ms", dead_peer_after(settings) / kMillisecond).end();
@@ -105,7 +107,7 @@ std::string to_json(const Diagnosis& diagnosis) {
   }
   all.raw("devices", devices.end()).raw("choice", diagnosis.choice ? json_of(*diagnosis.choice) : "null");
   if (!diagnosis.choice) all.text("why_none", diagnosis.choice.error().message());
-  all.raw("memory", json_of(diagnosis.limits)).raw("retries", json_of(diagnosis.settings));
+  all.raw("memory", json_of(diagnosis.limits)).raw("retries", retries_of(diagnosis));
   all.raw("loopback", diagnosis.loopback ? json_of(*diagnosis.loopback) : "null");
   return all.end() + "\n";
 }

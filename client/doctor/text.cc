@@ -105,7 +105,11 @@ std::string limits_text(const HostLimits& limits) {
   return text;
 }
 
-std::string retries_text(const VerbsSettings& settings) {
+std::string retries_text(const Diagnosis& diagnosis) {
+  if (diagnosis.choice && diagnosis.choice->link == VerbsLink::kIwarp) {
+    return "Retries\n  iWARP has no ACK time-out, TCP repeats: a dead peer shows by an operation's deadline\n";
+  }
+  const VerbsSettings& settings = diagnosis.settings;
   VerbsSettings once = settings;
   once.retry_count = 0;
   return "Retries\n  ACK time-out " + number(settings.ack_timeout) + " (" + milliseconds(dead_peer_after(once)) +
@@ -139,7 +143,7 @@ std::string verdict_text(Verdict verdict) {
 }  // namespace
 
 std::string to_text(const Diagnosis& diagnosis) {
-  std::string text = devices_text(diagnosis) + limits_text(diagnosis.limits) + retries_text(diagnosis.settings) +
+  std::string text = devices_text(diagnosis) + limits_text(diagnosis.limits) + retries_text(diagnosis) +
                      loopback_text(diagnosis);
   if (diagnosis.verdict != Verdict::kUsable) {
     text += "Other transports\n"

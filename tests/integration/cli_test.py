@@ -9,6 +9,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -54,6 +55,26 @@ class CliTest(CliCase):
         with open("/dev/full", "wb") as full:
             for words in (("--help",), ("completion", "bash"), ("nodes",)):
                 self.assertEqual(self.cluster.skua(*words, stdout=full).returncode, 73, words)
+
+    def test_sigpipe_of_a_device_is_survived_and_that_of_a_pipe_still_ends_quietly(self):
+        words = [os.path.join(PROGRAMS, "skua"), "--cluster", self.cluster.address, "put", "piped", "-"]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as put:
+            def ignored():
+                with open(f"/proc/{put.pid}/status", encoding="ascii") as status:
+                    mask = next(line for line in status if line.startswith("SigIgn:"))
+                return int(mask.split()[1], 16) & (1 << (signal.SIGPIPE - 1))
+            give_up = time.monotonic() + 20
+            while not ignored() and time.monotonic() < give_up:
+                pass
+            put.send_signal(signal.SIGPIPE)
+            self.assertEqual(put.communicate(b"x" * 300000)[1], b"")
+        self.assertEqual(put.returncode, 0)
+        reader, writer = os.pipe()
+        os.close(reader)
+        with os.fdopen(writer, "wb") as nobody:
+            gone = self.cluster.skua("get", "piped", stdout=nobody)
+        self.assertEqual((gone.returncode, gone.stderr), (-signal.SIGPIPE, b""))
+        self.skua("rm", "piped")
 
     def test_closed_standard_descriptors_end_in_an_error(self):
         self.skua("put", "open", "v" * 5000)
