@@ -21,6 +21,7 @@ OperationCounters& OperationCounters::operator+=(const OperationCounters& other)
   cache_hits += other.cache_hits;
   torn_reads += other.torn_reads;
   in_doubt += other.in_doubt;
+  cut_off += other.cut_off;
   return *this;
 }
 

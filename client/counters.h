@@ -26,6 +26,7 @@ struct OperationCounters {
   uint64_t cache_hits = 0;       // answered from the cached location
   uint64_t torn_reads = 0;       // blocks or windows read again because a check failed
   uint64_t in_doubt = 0;
+  uint64_t cut_off = 0;          // round trips under which the connection broke
 
   OperationCounters& operator+=(const OperationCounters& other);
 };

@@ -97,7 +97,11 @@ class Operation {
     Batch& batch;
     bool await_ready();
     void await_suspend(std::coroutine_handle<> handle);
-    Step await_resume() const { return batch.status == CompletionStatus::kSuccess ? Step::kDone : Step::kBroken; }
+    Step await_resume() const {
+      if (batch.status == CompletionStatus::kSuccess) return Step::kDone;
+      if (batch.posted) LiveCounters::add(operation.counters_.cut_off, 1);
+      return Step::kBroken;
+    }
   };
   // One round trip.
   Posted post(Batch& batch) { return Posted{*this, batch}; }

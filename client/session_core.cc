@@ -35,6 +35,7 @@ OperationCounters LiveCounters::read() const {
   out.cache_hits = get(cache_hits);
   out.torn_reads = get(torn_reads);
   out.in_doubt = get(in_doubt);
+  out.cut_off = get(cut_off);
   return out;
 }
 

@@ -56,7 +56,7 @@ class SessionGate {
 // Counters of one kind of operation; written by the owner thread, read by any.
 struct LiveCounters {
   std::atomic<uint64_t> operations{0}, failed{0}, round_trips{0}, reads{0}, writes{0}, compare_and_swaps{0}, bytes{0},
-      cas_lost{0}, retries{0}, cache_hits{0}, torn_reads{0}, in_doubt{0};
+      cas_lost{0}, retries{0}, cache_hits{0}, torn_reads{0}, in_doubt{0}, cut_off{0};
   static void add(std::atomic<uint64_t>& counter, uint64_t amount) {
     counter.store(counter.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
   }

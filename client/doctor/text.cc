@@ -107,7 +107,7 @@ std::string limits_text(const HostLimits& limits) {
 
 std::string retries_text(const Diagnosis& diagnosis) {
   if (diagnosis.choice && diagnosis.choice->link == VerbsLink::kIwarp) {
-    return "Retries\n  iWARP has no ACK time-out, TCP repeats: a dead peer shows by an operation's deadline\n";
+    return "Retries\n  iWARP has no ACK time-out, TCP repeats: a peer silent for the response time-out (1 s) is lost\n";
   }
   const VerbsSettings& settings = diagnosis.settings;
   VerbsSettings once = settings;
