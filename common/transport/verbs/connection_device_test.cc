@@ -119,5 +119,27 @@ TEST_F(Connection, ClientThatSaysNoMtuIsRefusedWhereItsPathIsLarger) {
   EXPECT_THAT(client.answer(), HasSubstr("client 4096, server 1024"));
 }
 
+TEST_F(Connection, QueuePairThatFailsEndsWithinASecondAndAnotherWorks) {
+  serve({});
+  if (IsSkipped()) return;
+  const auto queue_pair = connect({});
+  ASSERT_EQ(queue_pair->state(), QueuePairState::kReady) << queue_pair->error().to_string();
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;  // as the device does when it breaks
+  ASSERT_EQ(::ibv_modify_qp(static_cast<VerbsQueuePair&>(*queue_pair).of_device(), &attributes, IBV_QP_STATE), 0);
+  uint64_t value = 0;
+  WorkRequest read;
+  read.key = kKey;
+  read.local_count = 1;
+  read.local[0] = {&value, sizeof(value)};
+  const Nanoseconds begin = system_clock().now();
+  EXPECT_NE(run(*queue_pair, read), CompletionStatus::kSuccess);
+  EXPECT_LT(system_clock().now() - begin, kSecond);
+  EXPECT_EQ(queue_pair->state(), QueuePairState::kError);
+  const auto another = connect({});
+  ASSERT_EQ(another->state(), QueuePairState::kReady) << another->error().to_string();
+  expect_transfers(*another);
+}
+
 }  // namespace
 }  // namespace skua

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "common/transport/target.h"
 #include "common/transport/verbs/device_select.h"
@@ -46,6 +48,25 @@ class VerbsLoopback final : public AtomicsExecutor {
   VerbsHandle<ibv_mr> found_region_;
   std::unordered_map<uint64_t, VerbsHandle<ibv_mr>> slabs_;
   std::unique_ptr<ibv_qp, QueuePairDeleter> queue_pair_;
+};
+
+// DeviceAtomics is the loopback of the device that is there now; while there is none, nothing is executed.
+// Threads: any.
+class DeviceAtomics final : public AtomicsExecutor {
+ public:
+  std::optional<uint64_t> compare_and_swap(std::byte* word, uint64_t compare, uint64_t swap) override {
+    const std::lock_guard lock(mutex_);
+    if (!loopback_) return std::nullopt;
+    return loopback_->compare_and_swap(word, compare, swap);
+  }
+  void replace(std::unique_ptr<VerbsLoopback> loopback) {
+    const std::lock_guard lock(mutex_);
+    loopback_ = std::move(loopback);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<VerbsLoopback> loopback_;
 };
 
 }  // namespace skua

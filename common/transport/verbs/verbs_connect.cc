@@ -44,7 +44,7 @@ class VerbsConnector final : public Connector {
   Result<std::string> choose_source() {
     const std::lock_guard lock(mutex_);
     if (source_) return *source_;
-    ::ibv_fork_init();  // registered pages stay this process's when it forks
+    make_fork_safe();
     const bool wishes = !settings_.device.empty() || settings_.port != 0 || settings_.gid_index;
     const auto queries = make_ibv_queries();
     auto chosen = choose_device(*queries, {settings_.device, settings_.port, settings_.gid_index, ""});
@@ -106,6 +106,7 @@ Result<void> VerbsQueuePair::dial() {
   VerbsSockAddr peer = options_.peer;
   const auto patience = static_cast<int>(std::max<Nanoseconds>(options_.response_timeout / kMillisecond, 1));
   if (::rdma_resolve_addr(id, source ? source->get() : nullptr, peer.get(), patience) != 0) {
+    removed_ = true;  // perhaps
     return fail(StatusCode::kUnavailable, "verbs " + options_.address + ": no RDMA device reaches it: " +
                                               errno_text(errno));
   }
@@ -115,6 +116,7 @@ Result<void> VerbsQueuePair::dial() {
 void VerbsQueuePair::advance_connect() {
   VerbsEvent event;
   while (state_ == QueuePairState::kConnecting && take_event(events_.get(), event)) {
+    removed_ = event.type == RDMA_CM_EVENT_DEVICE_REMOVAL || event.type == RDMA_CM_EVENT_ADDR_ERROR;
     if (auto stepped = on_event(event); !stepped) fail_with(stepped.error());
   }
   if (state_ == QueuePairState::kConnecting && clock_.now() > deadline_) {
@@ -298,6 +300,7 @@ void VerbsQueuePair::check_connection() {
   VerbsEvent event;
   while (state_ == QueuePairState::kReady && take_event(events_.get(), event)) {
     if (event.type == RDMA_CM_EVENT_TIMEWAIT_EXIT || event.type == RDMA_CM_EVENT_ADDR_CHANGE) continue;
+    removed_ = event.type == RDMA_CM_EVENT_DEVICE_REMOVAL;
     const bool orderly = event.type == RDMA_CM_EVENT_DISCONNECTED;
     break_off(CompletionStatus::kPeerLost, head_,
               orderly ? "the server closed the connection" : "the connection broke: " + event_text(event));
@@ -312,12 +315,15 @@ void VerbsQueuePair::fail_with(Status status) {
 }
 
 void VerbsQueuePair::release_device() {
+  VerbsEvent event;
+  while (events_ && take_event(events_.get(), event)) removed_ = removed_ || event.type == RDMA_CM_EVENT_DEVICE_REMOVAL;
   connection_.end_queue_pair();
   completions_.reset();
   completion_channel_.reset();
   memory_region_.reset();
   connection_.reset();  // and with the last of a device its protection domain
   events_.reset();
+  if (std::exchange(removed_, false)) forget_removed_devices();
 }
 
 void VerbsQueuePair::close() {

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/base/log.h"
 #include "common/transport/descriptor.h"
 #include "common/transport/verbs/explain.h"
 #include "common/transport/verbs/path_mtu.h"
@@ -68,6 +69,19 @@ Result<VerbsHandle<rdma_event_channel>> make_event_channel() {
   }
   SKUA_RETURN_IF_ERROR(make_non_blocking(channel->fd));
   return channel;
+}
+
+void make_fork_safe() {
+  if (::ibv_is_fork_initialized() != IBV_FORK_DISABLED) return;
+  if (const int error = ::ibv_fork_init(); error != 0) {
+    log_warning("verbs: a fork of this process may corrupt its registered memory: ibv_fork_init: " + errno_text(error) +
+                "; start with RDMAV_FORK_SAFE=1");
+  }
+}
+
+void forget_removed_devices() {
+  int count = 0;
+  if (ibv_context** const devices = ::rdma_get_devices(&count)) ::rdma_free_devices(devices);
 }
 
 bool take_event(rdma_event_channel* channel, VerbsEvent& event) {

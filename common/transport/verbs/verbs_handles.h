@@ -81,6 +81,13 @@ uint16_t port_of(const sockaddr* address);
 Result<VerbsHandle<rdma_event_channel>> make_event_channel();
 Result<void> make_non_blocking(int descriptor);
 
+// A child that this process forks leaves registered pages as they are: by the kernel (5.12 and later), or by the
+// library, from its first registration on.
+void make_fork_safe();
+// librdmacm keeps a device open that was removed, and drivers that cannot take it away from who has it open (soft-RoCE)
+// wait for that. It closes those that it sees missing when it looks; it does not see that the last of all is.
+void forget_removed_devices();
+
 // One event of `channel`, already given back. False: there is none now.
 struct VerbsEvent {
   rdma_cm_event_type type{};

@@ -53,6 +53,7 @@ class VerbsQueuePair final : public QueuePair {
   void close() override;
 
   uint32_t path_mtu() const { return path_mtu_; }  // bytes; 0 on iWARP
+  ibv_qp* of_device() const { return connection_.queue_pair(); }
 
  private:
   static constexpr uint32_t kSendDepth = 512;
@@ -156,6 +157,7 @@ class VerbsQueuePair final : public QueuePair {
   uint64_t slab_bytes_ = 0;
   bool device_atomics_ = false;
   bool iwarp_ = false;
+  bool removed_ = false;       // the device was, or may have been
   uint32_t max_inline_ = 0;
   uint32_t path_mtu_ = 0;      // what is offered, then what both use
   uint64_t max_message_ = 0;   // of one work request

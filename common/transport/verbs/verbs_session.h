@@ -45,6 +45,7 @@ class VerbsSession {
   SessionId session() const { return admitted_.ticket.session; }
   uint64_t serial() const { return admitted_.serial; }
   const rdma_cm_id* id() const { return connection_.id(); }
+  const ibv_qp* queue_pair() const { return connection_.queue_pair(); }
 
  private:
   struct Region {

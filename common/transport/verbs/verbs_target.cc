@@ -1,6 +1,5 @@
 #include "common/transport/verbs/verbs_target.h"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -12,20 +11,12 @@
 #include <system_error>
 
 #include "common/base/log.h"
-#include "common/transport/verbs/explain.h"
-#include "common/transport/verbs/ibv_queries.h"
 #include "common/transport/verbs/path_mtu.h"
 
 namespace skua {
 namespace {
 
-constexpr int kBacklog = 256;
-
-void watch(int epoll, int descriptor) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  ::epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event);
-}
+constexpr int kLookAgainMs = 200;  // for a device that was removed
 
 Result<uint32_t> agree_on_mtu(rdma_cm_id* id, uint32_t offered, const VerbsSettings& settings) {
   const auto own = offered_mtu_of(id, settings);
@@ -52,80 +43,28 @@ Result<void> VerbsTarget::start() {
     return fail(StatusCode::kConfiguration, "slabs of " + std::to_string(options_.slab_bytes) +
                                                 " bytes: a power of two from 4096 is needed");
   }
-  const VerbsSettings& settings = options_.settings;
-  SKUA_RETURN_IF_ERROR(check_verbs_settings(settings));
-  const bool wildcard = NetAddress{options_.listen_host, 0}.is_wildcard();
-  const auto queries = make_ibv_queries();
-  auto chosen = choose_device(*queries, {settings.device, settings.port, settings.gid_index,
-                                         wildcard ? std::string() : options_.listen_host});
-  if (!chosen) return fail(chosen.error().code(), options_.listener_name + ": " + chosen.error().message());
-  choice_ = std::move(*chosen);
-  atomics_ = options_.atomics;
-  if (atomics_ == VerbsAtomics::kDeviceIfAble) {
-    atomics_ = choice_.remote_atomics ? VerbsAtomics::kDevice : VerbsAtomics::kCpu;
-  }
-  if (atomics_ == VerbsAtomics::kDevice && !choice_.remote_atomics) {
-    return fail(StatusCode::kConfiguration, options_.listener_name + ": " + choice_.device +
-                                                " has no remote atomics: use --rdma-atomics cpu");
-  }
-  SKUA_RETURN_IF_ERROR(listen());
-  if (auto mtu = offered_mtu_of(listener_.get(), settings); !mtu) {
-    return fail(mtu.error().code(), options_.listener_name + ": " + mtu.error().message());
-  }
-  if (atomics_ == VerbsAtomics::kDevice) {
-    auto loopback = VerbsLoopback::create(listener_->verbs, choice_, arena_, options_.slab_bytes);
-    if (!loopback) return fail(loopback.error().code(), options_.listener_name + ": " + loopback.error().message());
-    loopback_ = std::move(*loopback);
-  }
+  SKUA_RETURN_IF_ERROR(check_verbs_settings(options_.settings));
+  make_fork_safe();
+  auto channel = make_event_channel();
+  if (!channel) return fail(channel.error().code(), options_.listener_name + ": " + channel.error().message());
+  events_ = std::move(*channel);
   wake_.reset(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   wait_.reset(::epoll_create1(EPOLL_CLOEXEC));
   if (!wake_ || !wait_) return fail(StatusCode::kResourceExhausted, "verbs target: " + errno_text(errno));
-  completions_.reset(::ibv_create_comp_channel(listener_->verbs));
-  if (!completions_) return fail(StatusCode::kResourceExhausted, "ibv_create_comp_channel: " + errno_text(errno));
-  SKUA_RETURN_IF_ERROR(make_non_blocking(completions_->fd));
-  SKUA_RETURN_IF_ERROR(make_non_blocking(listener_->verbs->async_fd));
-  for (const int descriptor : {events_->fd, completions_->fd, wake_.get(), listener_->verbs->async_fd}) {
-    watch(wait_.get(), descriptor);
-  }
+  watch(events_->fd);
+  watch(wake_.get());
+  const bool wildcard = NetAddress{options_.listen_host, 0}.is_wildcard();
+  wish_ = {options_.settings.device, options_.settings.port, options_.settings.gid_index,
+           wildcard ? std::string() : options_.listen_host};
+  bound_ = {options_.listen_host, options_.listen_port};
+  SKUA_RETURN_IF_ERROR(open_device());
+  endpoint_ = bound_;
+  if (!options_.advertise_host.empty()) endpoint_.host = options_.advertise_host;
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
     return fail(StatusCode::kResourceExhausted, std::string("no thread for the verbs target: ") + error.what());
   }
-  log_info("verbs: " + choice_.reason + "; atomics by the " +
-           (atomics_ == VerbsAtomics::kDevice ? "device" : "CPU"));
-  return {};
-}
-
-Error VerbsTarget::cannot_listen(int error, const char* what) const {
-  std::string remedy = "choose an address of the RDMA device's network interface with --rdma-listen";
-  if (error == EADDRINUSE) {
-    remedy = "stop the process that holds the port, or choose another with --rdma-listen (port 0 takes a free one)";
-  } else if (error == EACCES || error == EPERM) {
-    remedy = "ports below 1024 need a privilege: choose a higher one with --rdma-listen";
-  }
-  return fail(StatusCode::kConfiguration, options_.listener_name + " cannot " + what + " " + endpoint_.to_string() +
-                                              ": " + errno_text(error) + "; " + remedy);
-}
-
-Result<void> VerbsTarget::listen() {
-  ::ibv_fork_init();
-  auto channel = make_event_channel();
-  if (!channel) return Error(std::move(channel).error());
-  events_ = std::move(*channel);
-  rdma_cm_id* id = nullptr;
-  if (::rdma_create_id(events_.get(), &id, nullptr, RDMA_PS_TCP) != 0) {
-    return fail(StatusCode::kResourceExhausted, "rdma_create_id: " + errno_text(errno));
-  }
-  listener_.reset(id);
-  endpoint_ = {choice_.address.empty() ? options_.listen_host : choice_.address, options_.listen_port};
-  auto address = resolve_for_verbs(endpoint_);
-  if (!address) return Error(std::move(address).error());
-  if (::rdma_bind_addr(id, address->get()) != 0) return cannot_listen(errno, "bind");
-  if (id->verbs == nullptr) return cannot_listen(ENODEV, "find a device for");
-  if (::rdma_listen(id, kBacklog) != 0) return cannot_listen(errno, "listen on");
-  endpoint_.port = port_of(::rdma_get_local_addr(id));
-  if (!options_.advertise_host.empty()) endpoint_.host = options_.advertise_host;
   return {};
 }
 
@@ -153,12 +92,16 @@ void VerbsTarget::fence(SessionId session, std::function<void()> fenced) {
 void VerbsTarget::run() {
   while (true) {
     epoll_event ready[8];
-    const int count = ::epoll_wait(wait_.get(), ready, 8, -1);
+    const int count = ::epoll_wait(wait_.get(), ready, 8, listener_ ? -1 : kLookAgainMs);
     if (count < 0 && errno != EINTR) log_error("verbs: epoll_wait: " + errno_text(errno));
     if (!take_commands()) break;
-    take_completions();
+    if (listener_) take_completions();
     take_events();
-    take_device_events();
+    if (listener_) {
+      take_device_events();
+    } else {
+      look_for_device();
+    }
     open_.store(sessions_.size(), std::memory_order_relaxed);
   }
   sessions_.clear();
@@ -194,7 +137,7 @@ void VerbsTarget::end(const rdma_cm_id* id) { sessions_.erase(id); }
 void VerbsTarget::take_completions() {
   ibv_cq* queue = nullptr;
   void* context = nullptr;
-  while (::ibv_get_cq_event(completions_.get(), &queue, &context) == 0) {
+  while (completions_ && ::ibv_get_cq_event(completions_.get(), &queue, &context) == 0) {
     ::ibv_ack_cq_events(queue, 1);
     auto* const session = static_cast<VerbsSession*>(context);
     const rdma_cm_id* const id = session->id();
@@ -212,28 +155,14 @@ void VerbsTarget::take_events() {
       case RDMA_CM_EVENT_ADDR_CHANGE: break;
       case RDMA_CM_EVENT_DEVICE_REMOVAL:
         if (event.id == listener_.get()) {
-          log_error("verbs: device " + choice_.device + " was removed; its sessions are ended");
-          sessions_.clear();
+          log_error("verbs: device " + choice_.device + " was removed; its sessions are ended until it is back");
+          close_device();
         } else {
           end(event.id);
         }
         break;
       default: end(event.id);
     }
-  }
-}
-
-void VerbsTarget::take_device_events() {
-  ibv_async_event event{};
-  while (::ibv_get_async_event(listener_->verbs, &event) == 0) {
-    const ibv_event_type type = event.event_type;
-    ::ibv_ack_async_event(&event);
-    if (type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_DEVICE_FATAL) {
-      log_error("verbs: " + choice_.device + ": " + ::ibv_event_type_str(type) + "; its sessions will break");
-    } else if (type == IBV_EVENT_PORT_ACTIVE) {
-      log_info("verbs: " + choice_.device + ": " + ::ibv_event_type_str(type));
-    }
-    // What concerns one queue pair shows in its completions or as its connection's end.
   }
 }
 

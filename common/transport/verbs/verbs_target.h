@@ -32,7 +32,7 @@ class VerbsTarget final : public Target {
   std::string endpoint() const override { return endpoint_.to_string(); }
   void admit(SessionTicket ticket) override;
   void fence(SessionId session, std::function<void()> fenced) override;
-  AtomicsExecutor* atomics() override { return loopback_.get(); }
+  AtomicsExecutor* atomics() override { return atomics_ == VerbsAtomics::kDevice ? &loopback_ : nullptr; }
   size_t connections() const override { return open_.load(std::memory_order_relaxed); }
 
  private:
@@ -43,14 +43,21 @@ class VerbsTarget final : public Target {
     std::function<void()> done;
   };
 
+  // The device's part, verbs_device.cc.
+  Result<void> open_device();
   Result<void> listen();
   Error cannot_listen(int error, const char* what) const;
+  void close_device();
+  void look_for_device();
+  void take_device_events();
+  void end_queue_pair(const ibv_qp* queue_pair);
+  void watch(int descriptor);
+
   void wake();
   void run();
   bool take_commands();
   void take_events();
   void take_completions();
-  void take_device_events();
   void on_request(const VerbsEvent& event);
   Result<std::unique_ptr<VerbsSession>> admit_request(const VerbsEvent& event);
   void refuse(const VerbsEvent& event, const Status& why);
@@ -61,12 +68,10 @@ class VerbsTarget final : public Target {
   const VerbsTargetOptions options_;
   const ArenaInfo arena_;
   NetAddress endpoint_;
-  DeviceChoice choice_;
+  DeviceWish wish_;
+  NetAddress bound_;
   VerbsAtomics atomics_ = VerbsAtomics::kCpu;
   VerbsHandle<rdma_event_channel> events_;
-  VerbsHandle<rdma_cm_id> listener_;
-  std::unique_ptr<VerbsLoopback> loopback_;  // where the device executes atomics
-  VerbsHandle<ibv_comp_channel> completions_;
   Descriptor wake_;
   Descriptor wait_;
   std::thread thread_;
@@ -80,7 +85,13 @@ class VerbsTarget final : public Target {
 
   std::atomic<size_t> open_{0};
 
-  // The thread's own.
+  DeviceAtomics loopback_;  // where the device executes atomics
+
+  // The thread's own after start. Without a listener: the device was removed, and is looked for.
+  bool decided_ = false;  // atomics_ is
+  DeviceChoice choice_;
+  VerbsHandle<rdma_cm_id> listener_;
+  VerbsHandle<ibv_comp_channel> completions_;
   std::unordered_map<const rdma_cm_id*, std::unique_ptr<VerbsSession>> sessions_;
 };
 
