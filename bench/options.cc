@@ -131,6 +131,13 @@ class Parser {
     options_.transport = value;
     return {};
   }
+  Result<void> apply_wait(const std::string& flag, const std::string& value) {
+    if (value != "busy" && value != "event" && value != "adaptive") {
+      return usage(flag + " " + value + ": must be busy, event or adaptive");
+    }
+    options_.wait = value;
+    return {};
+  }
   Result<void> apply_rdma_device(const std::string&, const std::string& value) {
     options_.rdma_device = value;
     return {};
@@ -255,6 +262,7 @@ const Parser::Setting* Parser::find_setting(std::string_view name) {
       {"local", "N", &Parser::apply_local},
       {"cluster", "HOST:PORT", &Parser::apply_cluster},
       {"transport", "auto|verbs|shm|tcp", &Parser::apply_transport},
+      {"wait", "busy|event|adaptive", &Parser::apply_wait},
       {"rdma-device", "NAME", &Parser::apply_rdma_device},
       {"rdma-port", "N", &Parser::apply_rdma_port},
       {"rdma-gid-index", "N", &Parser::apply_rdma_gid_index},
@@ -308,6 +316,7 @@ Against which servers
   --token-file FILE     file whose first line is its access token; other users cannot see that, unlike
   --token TOKEN         the token itself
   --transport T         auto, verbs, shm or tcp; --local servers offer verbs, and it alone, when it is asked for
+  --wait KIND           for completions: busy polls, event sleeps, adaptive polls for 50 us and sleeps then (adaptive)
   --rdma-device NAME, --rdma-port N, --rdma-gid-index N     what verbs uses, here and in local servers
   --rdma-traffic-class N, --rdma-mtu auto|BYTES, --rdma-ack-timeout N, --rdma-retry-count N    likewise; docs/verbs.md
   --rdma-atomics KIND   of local servers: auto, device or cpu

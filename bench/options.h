@@ -19,6 +19,7 @@ struct Options {
   uint32_t local_servers = 0;   // 0: use `cluster`
   std::string cluster;
   std::string transport = "auto";
+  std::string wait = "adaptive";  // or busy, event
   std::string rdma_device;      // of verbs; empty: the best one
   uint32_t rdma_port = 0;
   std::optional<uint32_t> rdma_gid_index;

@@ -67,6 +67,7 @@ TEST(Options, WrongCommandLinesSayWhatWouldBeRight) {
   EXPECT_THAT(refusal({"-load", "--cluster", "localhost"}), HasSubstr("--cluster: "));
   EXPECT_THAT(refusal({"-load", "--local", "1", "--rdma-atomics", "nic"}), HasSubstr("auto, device or cpu"));
   EXPECT_THAT(refusal({"-load", "--cluster", "h:1", "--rdma-atomics", "cpu"}), HasSubstr("--local starts"));
+  EXPECT_THAT(refusal({"-load", "--local", "1", "--wait", "long"}), HasSubstr("busy, event or adaptive"));
   EXPECT_THAT(refusal({"-load", "--local", "1", "--rdma-mtu", "1500"}), HasSubstr("auto, 256, 512"));
   EXPECT_THAT(refusal({"-load", "--local", "1", "--rdma-retry-count", "7"}), HasSubstr("from 0 to 6"));
   EXPECT_THAT(refusal({"-load", "--local", "1", "--rdma-ack-timeout", "0"}), HasSubstr("from 1 to 31"));

@@ -142,6 +142,8 @@ class Bench {
     client.rdma.path_mtu = parsed_.options.rdma_mtu;
     client.rdma.ack_timeout = parsed_.options.rdma_ack_timeout.value_or(client.rdma.ack_timeout);
     client.rdma.retry_count = parsed_.options.rdma_retry_count.value_or(client.rdma.retry_count);
+    if (parsed_.options.wait == "busy") client.wait_mode = WaitMode::kSpin;
+    if (parsed_.options.wait == "event") client.wait_mode = WaitMode::kSleep;
     client.token = parsed_.options.token;
     client.name = "skua-bench";
     client.read_only = parsed_.options.read_only;
