@@ -47,10 +47,11 @@ ycsb() {  # NAME ARGUMENT...
 }
 
 # A server for the command line; sets `server` and `log`.
-start_server() {
+start_server() {  # ARGUMENT...
   log=$scratch/server.log
+  rm -f "$scratch/ready"
   "$bin/skua-server" --listen 127.0.0.1:7400 --transports verbs --memory 64MiB --partitions 8 --expected-keys 10000 \
-    --lease-ms 1000 --data-dir "$scratch/data" --ready-file "$scratch/ready" >"$log" 2>&1 &
+    --lease-ms 1000 --data-dir "$scratch/data" --ready-file "$scratch/ready" "$@" >"$log" 2>&1 &
   server=$!
   for _ in $(seq 300); do [ -s "$scratch/ready" ] && break; sleep 0.1; done
 }
@@ -91,6 +92,36 @@ kill_client() {
   echo "ok   kill_client  ($((SECONDS - began)) s)"
 }
 
+# What a session does while something happens to it.
+check() {  # KIND ARGUMENT...
+  if timeout 120 "$bin/skua_rdma_checks" "$1" 127.0.0.1:7400 "${@:2}" >"$scratch/check.log" 2>&1; then
+    echo "ok   $*  ($((SECONDS - began)) s)"; sed 's/^/       /' "$scratch/check.log"
+  else
+    echo "FAIL $*"; cat "$scratch/check.log"; tail -20 "$log"; failed+=("$*")
+  fi
+}
+
+# The device goes away under load, and comes back. There is another: soft-RoCE takes a device from nobody who has it
+# open, and librdmacm does not see that the last one is missing.
+remove_device() {
+  ip link add dummy9 type dummy && ip link set dummy9 up && ip addr add 10.78.0.1/24 dev dummy9 &&
+    rdma link add rxe9 type rxe netdev dummy9 || failed+=("second device")
+  start_server --rdma-listen "$RXE_IP:0"
+  (until [ -e "$scratch/removed" ]; do sleep 0.1; done
+   timeout 20 rdma link delete "$RXE_DEV"; sleep 0.5; rdma link add "$RXE_DEV" type rxe netdev "$RXE_NETDEV") &
+  local remover=$!
+  check fault "$scratch/removed" returns
+  wait $remover
+  (until [ -e "$scratch/down" ]; do sleep 0.1; done
+   ip link set "$RXE_NETDEV" down; timeout 20 rdma link delete "$RXE_DEV"; sleep 0.5
+   ip link set "$RXE_NETDEV" up; rdma link add "$RXE_DEV" type rxe netdev "$RXE_NETDEV") &
+  remover=$!
+  check fault "$scratch/down" returns
+  wait $remover
+  skua put after removal >>"$log" 2>&1 && [ "$(skua get after 2>>"$log")" = removal ] || failed+=("after a removal")
+  stop_server
+}
+
 stop_server() {
   kill "$server"; wait "$server"
   local code=$?
@@ -103,13 +134,20 @@ tests skua_conformance_hostile_test '*/verbs*'
 tests skua_conformance_allocation_test '*/verbs*'
 tests skua_verbs_device_test '*'
 for workload in a b c d f; do
-  ycsb "workload$workload, atomics by the device" -P "$workloads/workload$workload" --rdma-atomics device
+  wait=adaptive; [ $workload = b ] && wait=busy; [ $workload = f ] && wait=event
+  ycsb "workload$workload, atomics by the device, $wait" -P "$workloads/workload$workload" --rdma-atomics device \
+    --wait $wait
 done
 ycsb "workloada, atomics by the CPU" -P "$workloads/workloada" --rdma-atomics cpu
 start_server
 sweep
 kill_client
 stop_server
+start_server --rdma-atomics cpu
+check waits
+check fork
+stop_server
+if [ "${RXE_DEV-}" = rxe0 ]; then remove_device; fi  # not on a real device: others may use it
 
 if [ ${#failed[@]} -gt 0 ]; then
   printf 'FAILED: %s\n' "${failed[@]}"
