@@ -12,6 +12,7 @@
 #include "common/transport/verbs/explain.h"
 #include "common/transport/verbs/ibv_queries.h"
 #include "common/transport/verbs/path_mtu.h"
+#include "common/transport/verbs/slow_connect.h"
 #include "common/transport/verbs/verbs.h"
 #include "common/transport/verbs/verbs_queue_pair.h"
 
@@ -113,9 +114,24 @@ Result<void> VerbsQueuePair::dial() {
   return {};
 }
 
+// False: the thread that connects is still at it, and what it tells comes after it.
+bool VerbsQueuePair::may_take_events() {
+  if (!slow_connect_) return true;
+  const std::optional<int> result = slow_connect_->result();
+  if (!result) return false;
+  slow_connect_.reset();
+  eventfd_t ignored = 0;
+  (void)::eventfd_read(wake_.get(), &ignored);
+  if (*result == 0) return true;
+  fail_with(Status(StatusCode::kUnavailable, "cannot connect: " + errno_text(*result) +
+                                                 "; check that the server runs and offers verbs"));
+  return false;
+}
+
 void VerbsQueuePair::advance_connect() {
   VerbsEvent event;
-  while (state_ == QueuePairState::kConnecting && take_event(events_.get(), event)) {
+  const bool may = may_take_events();
+  while (may && state_ == QueuePairState::kConnecting && take_event(events_.get(), event)) {
     removed_ = event.type == RDMA_CM_EVENT_DEVICE_REMOVAL || event.type == RDMA_CM_EVENT_ADDR_ERROR;
     if (auto stepped = on_event(event); !stepped) fail_with(stepped.error());
   }
@@ -164,10 +180,16 @@ Result<void> VerbsQueuePair::on_route() {
   } said{options_.hello, {path_mtu_, kCallWindow}};
   parameters.private_data = &said;
   parameters.private_data_len = sizeof(said);
+  if (iwarp_) {
+    auto call = SlowConnect::start(connection_.id(), parameters, wake_.get());
+    if (!call) return Error(std::move(call).error());
+    slow_connect_ = std::move(*call);
+    return {};
+  }
   if (::rdma_connect(connection_.id(), &parameters) != 0) {
     return fail(StatusCode::kUnavailable, "rdma_connect: " + errno_text(errno));
   }
-  if (!iwarp_) connection_.hide_queue_pair();
+  connection_.hide_queue_pair();
   return {};
 }
 
@@ -315,6 +337,13 @@ void VerbsQueuePair::fail_with(Status status) {
 }
 
 void VerbsQueuePair::release_device() {
+  if (slow_connect_) {
+    SlowConnect::Parts parts{std::move(events_), std::move(completion_channel_), std::move(completions_),
+                             std::move(memory_), std::move(memory_region_), std::move(connection_)};
+    if (!slow_connect_->leave_behind(parts)) parts.end();
+    slow_connect_.reset();
+    return;
+  }
   VerbsEvent event;
   while (events_ && take_event(events_.get(), event)) removed_ = removed_ || event.type == RDMA_CM_EVENT_DEVICE_REMOVAL;
   connection_.end_queue_pair();

@@ -17,6 +17,8 @@
 
 namespace skua {
 
+class SlowConnect;
+
 // Requests are cut into parts, a work request each: at slabs, and where the bounce ring or the device's largest message
 // ends. Parts are posted in the order of the requests; the device completes them in that order.
 //
@@ -91,6 +93,7 @@ class VerbsQueuePair final : public QueuePair {
   };
 
   // Set-up, verbs_connect.cc.
+  bool may_take_events();
   void advance_connect();
   Result<void> on_event(const VerbsEvent& event);
   Result<void> on_address();
@@ -153,6 +156,7 @@ class VerbsQueuePair final : public QueuePair {
   std::unique_ptr<std::byte[]> memory_;   // bounce ring, then receive buffers
   VerbsHandle<ibv_mr> memory_region_;
   VerbsConnection connection_;
+  std::shared_ptr<SlowConnect> slow_connect_;  // while it may not have returned
 
   uint64_t slab_bytes_ = 0;
   bool device_atomics_ = false;
