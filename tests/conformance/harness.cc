@@ -95,6 +95,13 @@ std::unique_ptr<Fixture> make_fixture(const std::string& transport) {
   if (transport == "shm") return std::make_unique<ShmFixture>();
   if (transport == "verbs") return make_verbs_fixture(VerbsAtomics::kCpu);
   if (transport == "verbs_nic") return make_verbs_fixture(VerbsAtomics::kDevice);
+  if (transport == "verbs_narrow") {
+    VerbsSettings settings;
+    settings.path_mtu = 256;
+    settings.message_window = 1;
+    settings.doorbell_batching = false;
+    return make_verbs_fixture(VerbsAtomics::kCpu, settings);
+  }
   SKUA_CHECK(transport == "tcp", transport);
   return std::make_unique<TcpFixture>();
 }

@@ -35,7 +35,8 @@ class Fixture {
   // Why this machine cannot run it; empty: it can.
   virtual std::string missing() const { return ""; }
 };
-// "shm", "tcp", "verbs" (atomics by the server's CPU), "verbs_nic" (by the device).
+// "shm", "tcp", "verbs" (atomics by the server's CPU), "verbs_nic" (by the device), "verbs_narrow" (by the CPU;
+// a path MTU of 256, one message at a time, a doorbell each).
 std::unique_ptr<Fixture> make_fixture(const std::string& transport);
 // What capabilities and names say: "verbs" for both of the last.
 inline std::string name_of(const std::string& transport) { return transport.substr(0, transport.find('_')); }

@@ -10,7 +10,7 @@ namespace {
 
 class VerbsFixture final : public Fixture {
  public:
-  explicit VerbsFixture(VerbsAtomics atomics) : atomics_(atomics) {
+  VerbsFixture(VerbsAtomics atomics, const VerbsSettings& settings) : atomics_(atomics), settings_(settings) {
     std::signal(SIGPIPE, SIG_IGN);  // soft-iWARP raises it in who posts to a connection that has just ended
     const Arena nothing(kMiB);
     const auto target = make_target({}, nothing.info());
@@ -21,10 +21,11 @@ class VerbsFixture final : public Fixture {
     VerbsTargetOptions options;
     options.max_connections = settings.max_connections;
     options.atomics = atomics_;
+    options.settings = settings_;
     return make_verbs_target(options, arena);
   }
   std::unique_ptr<Connector> make_connector(const Clock& clock) override {
-    return make_verbs_connector(VerbsSettings{}, clock);
+    return make_verbs_connector(settings_, clock);
   }
   Descriptor open_socket(const std::string&) override { return {}; }  // its handshake is no byte stream
   std::pair<Descriptor, std::string> make_silent_listener() override;
@@ -33,6 +34,7 @@ class VerbsFixture final : public Fixture {
 
  private:
   const VerbsAtomics atomics_;
+  const VerbsSettings settings_;
   std::string missing_;
 };
 
@@ -49,6 +51,8 @@ std::pair<Descriptor, std::string> VerbsFixture::make_silent_listener() {
 
 }  // namespace
 
-std::unique_ptr<Fixture> make_verbs_fixture(VerbsAtomics atomics) { return std::make_unique<VerbsFixture>(atomics); }
+std::unique_ptr<Fixture> make_verbs_fixture(VerbsAtomics atomics, const VerbsSettings& settings) {
+  return std::make_unique<VerbsFixture>(atomics, settings);
+}
 
 }  // namespace skua::conformance

@@ -69,7 +69,7 @@ class Verbs : public testing::TestWithParam<const char*> {
   std::unique_ptr<QueuePair> queue_pair_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Transport, Verbs, testing::Values("shm", "tcp", "verbs", "verbs_nic"),
+INSTANTIATE_TEST_SUITE_P(Transport, Verbs, testing::Values("shm", "tcp", "verbs", "verbs_nic", "verbs_narrow"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST_P(Verbs, CapabilitiesNameTheTransport) {
@@ -79,7 +79,8 @@ TEST_P(Verbs, CapabilitiesNameTheTransport) {
   EXPECT_EQ(target_->name(), name_of(GetParam()));
   EXPECT_GE(capabilities.queue_depth, 64U);
   EXPECT_GE(capabilities.max_message_bytes, 64 * kMiB + 4136);
-  EXPECT_EQ(capabilities.remote_atomics, std::string(GetParam()) != "verbs") << "else they travel as messages";
+  const bool as_messages = std::string(GetParam()) == "verbs" || std::string(GetParam()) == "verbs_narrow";
+  EXPECT_EQ(capabilities.remote_atomics, !as_messages);
   EXPECT_FALSE(capabilities.read_only);
 }
 

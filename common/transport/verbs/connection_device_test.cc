@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <vector>
 
 #include "common/transport/verbs/device_testing.h"
+#include "common/transport/verbs/ibv_queries.h"
 #include "common/transport/verbs/verbs_queue_pair.h"
 
 namespace skua {
@@ -139,6 +141,83 @@ TEST_F(Connection, QueuePairThatFailsEndsWithinASecondAndAnotherWorks) {
   const auto another = connect({});
   ASSERT_EQ(another->state(), QueuePairState::kReady) << another->error().to_string();
   expect_transfers(*another);
+}
+
+// Messages that found no buffer at the receiver, as the device counts them.
+uint64_t receiver_not_ready() {
+  const auto queries = make_ibv_queries();
+  const auto choice = choose_device(*queries, {});
+  uint64_t sum = 0;
+  for (const char* const name : {"rcvd_rnr_err", "send_rnr_err", "retry_rnr_exceeded_err", "rnr_nak_retry_err"}) {
+    uint64_t count = 0;
+    if (choice) {
+      std::ifstream("/sys/class/infiniband/" + choice->device + "/ports/" + std::to_string(choice->port) +
+                    "/hw_counters/" + name) >> count;
+    }
+    sum += count;
+  }
+  return sum;
+}
+
+struct Window {
+  uint32_t server;
+  uint32_t client;
+};
+class ConnectionWindow : public Connection, public testing::WithParamInterface<Window> {};
+
+INSTANTIATE_TEST_SUITE_P(Windows, ConnectionWindow,
+                         testing::Values(Window{1, 64}, Window{64, 1}, Window{3, 2}, Window{64, 64}),
+                         [](const auto& test) {
+                           return std::to_string(test.param.server) + "_" + std::to_string(test.param.client);
+                         });
+
+// More calls than the window holds wait here: none is sent to a side without a buffer for it, nor answered to one.
+TEST_P(ConnectionWindow, CallsBeyondItWaitAndFindABufferEach) {
+  VerbsSettings of_server;
+  of_server.message_window = GetParam().server;
+  VerbsSettings of_client;
+  of_client.message_window = GetParam().client;
+  serve(of_server);
+  if (IsSkipped()) return;
+  const uint64_t before = receiver_not_ready();
+  const auto queue_pair = connect(of_client);
+  ASSERT_EQ(queue_pair->state(), QueuePairState::kReady) << queue_pair->error().to_string();
+  constexpr size_t kCalls = 500;
+  std::vector<uint64_t> found(kCalls);
+  std::vector<WorkRequest> requests(kCalls);
+  for (size_t i = 0; i < kCalls; ++i) {
+    requests[i].verb = Verb::kFetchAndAdd;
+    requests[i].key = kKey;
+    requests[i].local_count = 1;
+    requests[i].local[0] = {&found[i], 8};
+    requests[i].swap_or_add = 1;
+  }
+  size_t posted = 0;
+  size_t done = 0;
+  EXPECT_TRUE(wait_for([&] {
+    posted += queue_pair->post(std::span(requests).subspan(posted));
+    Completion completions[16];
+    done += queue_pair->poll(completions);
+    return done == kCalls || queue_pair->state() == QueuePairState::kError;
+  }));
+  ASSERT_EQ(queue_pair->state(), QueuePairState::kReady) << queue_pair->error().to_string();
+  for (size_t i = 0; i < kCalls; ++i) ASSERT_EQ(found[i], i);
+  EXPECT_EQ(receiver_not_ready(), before);
+}
+
+// The server's answers are not taken: its session ends with that, and nobody else's.
+TEST_F(Connection, ClientThatTakesNoAnswersEndsAlone) {
+  serve({});
+  if (IsSkipped()) return;
+  SessionTicket deaf = ticket_;
+  deaf.session = SessionId{2};
+  target_->admit(deaf);
+  RawClient client(target_->endpoint(), deaf);
+  const auto queue_pair = connect({});
+  ASSERT_EQ(queue_pair->state(), QueuePairState::kReady) << queue_pair->error().to_string();
+  EXPECT_TRUE(client.calls_without_receives(8));
+  EXPECT_TRUE(wait_for([&] { return target_->connections() == 1; }));
+  expect_transfers(*queue_pair);
 }
 
 }  // namespace

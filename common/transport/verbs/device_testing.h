@@ -111,6 +111,23 @@ class RawClient {
     return call({static_cast<uint32_t>(VerbsCallKind::kLocate), 0, static_cast<uint64_t>(key), offset, 0, 0});
   }
 
+  // Calls whose answers find no buffer. True: the connection ended with that.
+  bool calls_without_receives(int count) {
+    const VerbsCall call{static_cast<uint32_t>(VerbsCallKind::kLocate), 0, static_cast<uint64_t>(kKey), 0, 0, 0};
+    std::memcpy(buffer_, &call, sizeof(call));
+    for (int i = 0; i < count; ++i) {
+      ibv_sge segment{reinterpret_cast<uint64_t>(buffer_), sizeof(call), region_->lkey};
+      ibv_send_wr work{};
+      work.opcode = IBV_WR_SEND;
+      work.sg_list = &segment;
+      work.num_sge = 1;
+      ibv_send_wr* bad = nullptr;
+      if (::ibv_post_send(connection_.queue_pair(), &work, &bad) != 0) break;
+    }
+    VerbsEvent event;
+    return wait_for([&] { return take_event(channel_.get(), event) && event.type == RDMA_CM_EVENT_DISCONNECTED; });
+  }
+
   const std::string& answer() const { return answer_; }
 
   struct Place {

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "common/transport/verbs/verbs.h"
+#include "common/transport/verbs/verbs_wire.h"
 
 namespace skua {
 
@@ -50,6 +51,10 @@ Result<void> check_verbs_settings(const VerbsSettings& settings) {
   if (settings.retry_count > 6) {
     return fail(StatusCode::kConfiguration, "RDMA retry count " + std::to_string(settings.retry_count) +
                                                 ": must be from 0 to 6; some devices take 7 as for ever");
+  }
+  if (settings.message_window < 1 || settings.message_window > kCallWindow) {
+    return fail(StatusCode::kConfiguration, "RDMA message window " + std::to_string(settings.message_window) +
+                                                ": must be from 1 to " + std::to_string(kCallWindow));
   }
   if (settings.traffic_class && *settings.traffic_class > 255) {
     return fail(StatusCode::kConfiguration, "RDMA traffic class " + std::to_string(*settings.traffic_class) +

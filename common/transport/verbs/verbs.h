@@ -34,6 +34,7 @@ struct VerbsSettings {
   uint32_t ack_timeout = 14;             // 4.096 us * 2^n
   uint32_t retry_count = 6;              // at most 6: some devices take 7 as for ever
   uint32_t rnr_retry_count = 6;
+  uint32_t message_window = 64;          // messages without an answer, at most; the smaller of both ends' is used
   // Each is on because it pays; off is for measuring that.
   bool inline_sends = true;              // small WRITEs travel in the work request
   bool doorbell_batching = true;         // what is posted together goes to the device as one chain

@@ -167,7 +167,8 @@ Result<void> VerbsQueuePair::on_route() {
   SKUA_RETURN_IF_ERROR(make_queues());
   SKUA_RETURN_IF_ERROR(create_queue_pair());
   SKUA_RETURN_IF_ERROR(register_memory());
-  for (uint32_t slot = 0; slot < kCallWindow; ++slot) post_receive(slot);
+  call_window_ = options_.settings.message_window;
+  for (uint32_t slot = 0; slot < call_window_; ++slot) post_receive(slot);
   ibv_device_attr device{};
   if (::ibv_query_device(connection_.context(), &device) != 0) {
     return fail(StatusCode::kResourceExhausted, "ibv_query_device: " + errno_text(errno));
@@ -177,7 +178,7 @@ Result<void> VerbsQueuePair::on_route() {
   const struct {
     DataHello hello;
     VerbsOffer offer;
-  } said{options_.hello, {path_mtu_, kCallWindow}};
+  } said{options_.hello, {path_mtu_, call_window_}};
   parameters.private_data = &said;
   parameters.private_data_len = sizeof(said);
   if (iwarp_) {
@@ -275,13 +276,15 @@ Result<void> VerbsQueuePair::accept_terms(const VerbsEvent& event) {
     return fail(StatusCode::kIncompatible, "path MTU: the server takes " + std::to_string(terms.path_mtu) +
                                                ", more than the " + std::to_string(path_mtu_) + " of this side");
   }
-  if (terms.window != kCallWindow || !std::has_single_bit(terms.slab_bytes) || terms.slab_bytes < 4096) {
+  const bool slabs = std::has_single_bit(terms.slab_bytes) && terms.slab_bytes >= 4096;
+  if (!slabs || terms.window == 0 || terms.window > call_window_) {
     return fail(StatusCode::kIncompatible, "the server's terms are none that this release knows");
   }
   capabilities_.read_only = (welcome.flags & kDataReadOnly) != 0;
   capabilities_.remote_atomics = terms.atomics != 0;
   device_atomics_ = terms.atomics != 0;
   slab_bytes_ = terms.slab_bytes;
+  call_window_ = terms.window;
   SKUA_RETURN_IF_ERROR(establish(terms.path_mtu));
   state_ = QueuePairState::kReady;
   return {};

@@ -178,7 +178,7 @@ bool VerbsQueuePair::locate(const WorkRequest& request, uint64_t slab) {
 }
 
 bool VerbsQueuePair::send_call(const VerbsCall& call, const Call& what, bool signaled) {
-  if (call_tail_ - call_head_ == kCallWindow || !has_send_room()) return false;
+  if (call_tail_ - call_head_ == call_window_ || !has_send_room()) return false;
   // What an inline send takes is copied by ibv_post_send; without inline it goes through the bounce ring.
   VerbsCall message = call;
   message.sequence = static_cast<uint32_t>(call_tail_);

@@ -180,6 +180,7 @@ class VerbsQueuePair final : public QueuePair {
   uint32_t unsignaled_ = 0;    // work requests since the last signaled one
   uint64_t unsignaled_bytes_ = 0;  // of the bounce ring
   std::array<Call, kCallWindow> calls_;
+  uint32_t call_window_ = kCallWindow;
   uint64_t call_head_ = 0;
   uint64_t call_tail_ = 0;
   uint64_t messages_out_ = 0;  // atomics among the calls

@@ -62,7 +62,7 @@ Result<void> VerbsSession::make_queues(rdma_cm_id* id) {
   if (id->qp == nullptr) {
     return fail(StatusCode::kResourceExhausted, device + ": no queue pair can be made: " + errno_text(errno));
   }
-  for (uint32_t slot = 0; slot < kCallWindow; ++slot) {
+  for (uint32_t slot = 0; slot < terms_.window; ++slot) {
     if (!post_receive(slot)) return fail(StatusCode::kResourceExhausted, device + ": ibv_post_recv failed");
   }
   if (::ibv_req_notify_cq(completions_.get(), 0) != 0) {
@@ -81,7 +81,7 @@ Result<void> VerbsSession::accept(const VerbsEvent& request) {
   struct {
     DataWelcome welcome;
     VerbsTerms terms;
-  } answer{make_welcome(), {terms_.atomics == VerbsAtomics::kDevice ? 1U : 0U, kCallWindow, terms_.slab_bytes,
+  } answer{make_welcome(), {terms_.atomics == VerbsAtomics::kDevice ? 1U : 0U, terms_.window, terms_.slab_bytes,
                             terms_.path_mtu, 0}};
   answer.welcome.flags = read_only_ ? kDataReadOnly : 0;
   rdma_conn_param parameters = connection_parameters(terms_.settings, device);

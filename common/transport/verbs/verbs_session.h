@@ -26,6 +26,7 @@ class VerbsSession {
     VerbsAtomics atomics;
     uint64_t slab_bytes;
     uint32_t path_mtu;  // 0 on iWARP
+    uint32_t window;    // of calls
     ibv_comp_channel* completions;  // what its completion queue wakes; its context is the session
   };
   // Makes queue pair and receive buffers on `id`, which stays the caller's until accept. Error: kResourceExhausted.

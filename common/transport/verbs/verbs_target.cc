@@ -203,7 +203,10 @@ Result<std::unique_ptr<VerbsSession>> VerbsTarget::admit_request(const VerbsEven
   }
   const auto path_mtu = agree_on_mtu(event.id, offer.path_mtu, options_.settings);
   if (!path_mtu) return Error(path_mtu.error());
-  const VerbsSession::Terms terms{options_.settings, atomics_, options_.slab_bytes, *path_mtu, completions_.get()};
+  const uint32_t asked = offer.window == 0 ? kCallWindow : offer.window;
+  const VerbsSession::Terms terms{options_.settings, atomics_,           options_.slab_bytes,
+                                  *path_mtu,         std::min(asked, options_.settings.message_window),
+                                  completions_.get()};
   return VerbsSession::create(event.id, *admitted, read_only, terms);
 }
 

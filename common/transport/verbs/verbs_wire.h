@@ -18,7 +18,8 @@
 
 namespace skua {
 
-// Calls that may be unanswered, which is what both sides have receive buffers for.
+// Calls that may be unanswered, at most. Both sides have receive buffers for the window that they agree on: a call is a
+// credit spent and its reply the credit back, so that no message ever finds the other side without a buffer.
 inline constexpr uint32_t kCallWindow = 64;
 // What rdma_reject carries on InfiniBand and RoCE; the reason behind the welcome is cut to fit.
 inline constexpr size_t kMaxRefusalBytes = 148;
@@ -27,7 +28,8 @@ inline constexpr size_t kMaxRefusalBytes = 148;
 //   +----------+---------+
 //   | path_mtu | window  |   behind the DataHello; zeros, or nothing, from a client that does not know it
 //   +----------+---------+
-// path_mtu: bytes that the client's port and path carry; 0 on iWARP. window: replies that it has buffers for.
+// path_mtu: bytes that the client's port and path carry; 0 on iWARP. window: replies that it has buffers for
+// (0: kCallWindow).
 // What the connection manager of InfiniBand and RoCE carries leaves 16 bytes behind the hello.
 struct VerbsOffer {
   uint32_t path_mtu;
@@ -42,7 +44,8 @@ static_assert(std::has_unique_object_representations_v<VerbsOffer> && std::is_tr
 //   | atomics  | window  | slab_bytes | path_mtu | reserved |   behind the DataWelcome
 //   +----------+---------+------------+----------+----------+
 // atomics: 0 the server's CPU executes them, as calls; 1 the device does. path_mtu: what both use, at most what the
-// client offered; 0 on iWARP, and from a server that uses the connection request's.
+// client offered; 0 on iWARP, and from a server that uses the connection request's. window: of calls, from 1 to the
+// client's.
 struct VerbsTerms {
   uint32_t atomics;
   uint32_t window;
