@@ -63,6 +63,11 @@ void Reclaimer::dirty(Partition& partition) {
   if (phase_ == Phase::kIdle) arm(interval());
 }
 
+void Reclaimer::index_retired() {
+  index_waits_ = true;
+  if (phase_ == Phase::kIdle) arm(interval());
+}
+
 void Reclaimer::expect_changes() {
   peek_interval_ = kPeekFactor * sweep_interval_;
   peek_due_ = std::min(peek_due_, executor_.clock().now() + peek_interval_);
@@ -158,14 +163,14 @@ void Reclaimer::finish_partition(Partition& partition) {
     partition.dirty = true;
     grace_pending_ = true;
   }
-  grace_pending_ |= partition.retired_index();
 }
 
 void Reclaimer::finish_scan() {
-  ++statistics_.sweeps;
+  statistics_.sweeps += scanned_.empty() ? 0 : 1;
   statistics_.expired_removed += context_.expired;
   statistics_.tentative_killed += context_.tentative_killed;
-  if (retired_ == 0 && !grace_pending_) return finish_cycle();
+  if (retired_ == 0 && !grace_pending_ && !index_waits_) return finish_cycle();
+  index_waits_ = false;  // what is retired from here on waits for the epoch behind this one
   phase_ = Phase::kRelease;
   advance();
   epoch_reported();
@@ -175,10 +180,14 @@ void Reclaimer::free_slice() {
   uint64_t blocks = 0;
   for (; scan_index_ < scanned_.size() && blocks < kSliceBlocks; ++scan_index_) {
     blocks += scanned_[scan_index_]->heap().release_retired(epoch_);
-    scanned_[scan_index_]->release_index(host_.oldest_epoch());
   }
   statistics_.blocks_reused += blocks;
   if (scan_index_ < scanned_.size()) return post(&Reclaimer::free_slice);
+  for (const auto& partition : *partitions_) {
+    if (!partition->retired_index()) continue;
+    partition->release_index(host_.oldest_epoch());
+    index_waits_ |= partition->retired_index();
+  }
   finish_cycle();
 }
 
@@ -214,7 +223,7 @@ bool Reclaimer::collect_dirty() {
 
 void Reclaimer::on_timer() {
   if (phase_ != Phase::kIdle || partitions_ == nullptr) return;
-  if (collect_dirty()) return start_cycle();
+  if (collect_dirty() || index_waits_) return start_cycle();
   trim();
   if (executor_.clock().now() >= peek_due_ && (peek_owed_ || host_.sessions_may_write())) return start_peek();
   schedule();
@@ -229,7 +238,7 @@ void Reclaimer::schedule() {
     expiry_ms = std::min(expiry_ms, partition->next_expiry_ms().value_or(UINT64_MAX));
   }
   const Nanoseconds now = executor_.clock().now();
-  if (soon) arm(interval());
+  if (soon || index_waits_) arm(interval());
   if (expiry_ms != UINT64_MAX) {
     const uint64_t now_ms = host_.cluster_time_ms();
     const auto in_ms = static_cast<Nanoseconds>(std::min<uint64_t>(expiry_ms - std::min(expiry_ms, now_ms), 3'600'000));

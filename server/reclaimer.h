@@ -45,6 +45,8 @@ class Reclaimer {
 
   // Something in `partition` may be garbage: it is swept in the next cycle, an interval from now.
   void dirty(Partition& partition);
+  // Pages of a table or directory wait for the next epoch to pass; no sweep is needed for them.
+  void index_retired();
   // Sessions come, go, or change what nobody reports: peeks start over.
   void expect_changes();
   // Memory is short: a cycle that begins with fresh reports starts as soon as it can. `all`: in every partition.
@@ -101,6 +103,7 @@ class Reclaimer {
   ScanContext context_;
   uint64_t retired_ = 0;
   bool grace_pending_ = false;
+  bool index_waits_ = false;     // pages were retired that no epoch has been advanced for
   Nanoseconds scan_time_ = 0;    // of the last cycle's slices together
 
   bool armed_ = false;

@@ -7,8 +7,8 @@
 namespace skua {
 namespace {
 
-// Looked at between two other things that the executor does: about a millisecond's work.
-constexpr uint64_t kSliceSlots = SKUA_KNOB(64 * 1024, 100);
+// Looked at between two other things that the executor does: two tables of 1 Ki buckets, about three milliseconds' work.
+constexpr uint64_t kSliceSlots = SKUA_KNOB(16 * 1024, 100);
 
 }  // namespace
 
@@ -24,8 +24,24 @@ void Splitter::enqueue(Partition& partition, size_t table, Done done) {
   auto wanted = std::find_if(wanted_.begin(), wanted_.end(), [&](const Wanted& other) {
     return other.partition == &partition && other.table == table;
   });
-  if (wanted == wanted_.end()) wanted = wanted_.insert(wanted_.end(), Wanted{&partition, table, {}});
-  if (done) wanted->done.push_back(std::move(done));
+  if (!done) {
+    if (wanted == wanted_.end()) wanted_.push_back({&partition, table, {}});
+    return step_soon();
+  }
+  // Somebody waits for this one: it comes before those that are split ahead of need.
+  Wanted urgent{&partition, table, {}};
+  if (wanted != wanted_.end()) {
+    if (wanted == wanted_.begin()) {
+      wanted->done.push_back(std::move(done));
+      return;
+    }
+    urgent = std::move(*wanted);
+    wanted_.erase(wanted);
+  }
+  urgent.done.push_back(std::move(done));
+  const auto first_waiting = std::find_if(wanted_.begin() + (wanted_.empty() ? 0 : 1), wanted_.end(),
+                                          [](const Wanted& other) { return other.done.empty(); });
+  wanted_.insert(first_waiting, std::move(urgent));
   step_soon();
 }
 
@@ -62,7 +78,7 @@ void Splitter::step() {
       continue;
     }
     if (!partition.split(slots, reclaimer_.epoch())) break;
-    reclaimer_.dirty(partition);  // the old table's memory comes back with a sweep
+    reclaimer_.index_retired();
     finish_first(true);
   }
   if (!wanted_.empty()) step_soon();
