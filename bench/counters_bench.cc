@@ -8,16 +8,14 @@
 
 #include <atomic>
 #include <charconv>
-#include <cstdio>
-#include <fstream>
 #include <functional>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "bench/bars.h"
 #include "bench/local_cluster.h"
 #include "bench/skua_store.h"
-#include "bench/ycsb/report.h"
 #include "client/client.h"
 
 namespace skua::bench {
@@ -31,14 +29,6 @@ constexpr size_t kValueBytes = 1024;
 
 std::atomic<bool> interrupted = false;
 void on_signal(int) { interrupted.store(true); }
-
-struct Bar {
-  std::string name;
-  double value = 0;
-  double limit = 0;
-  std::string unit;
-  bool holds() const { return value <= limit; }
-};
 
 struct Counts {
   OperationCounters cost;
@@ -180,17 +170,6 @@ class CountersBench {
   std::string value_;
 };
 
-std::string to_json(const std::vector<Bar>& bars) {
-  std::string out = "[";
-  for (const Bar& bar : bars) {
-    out += &bar == bars.data() ? "\n" : ",\n";
-    out += "  {\"bar\": \"" + bar.name + " (" + bar.unit + ")\", \"value\": " + ycsb::format_double(bar.value) +
-           ", \"limit\": " + ycsb::format_double(bar.limit) + ", \"unit\": \"" + bar.unit +
-           "\", \"holds\": " + (bar.holds() ? "true" : "false") + "}";
-  }
-  return out + "\n]\n";
-}
-
 int usage(const std::string& problem) {
   std::cerr << "skua-counters-bench: " << problem
             << "\nusage: skua-counters-bench [--json FILE] [--quick] [--keys N] [--server-binary FILE]\n";
@@ -231,19 +210,13 @@ int main_of(const std::vector<std::string>& arguments) {
       return kExitUnavailable;
     }
   }
-  bool all_hold = true;
-  for (const Bar& bar : bars) {
-    all_hold = all_hold && bar.holds();
-    std::printf("%-20s %8.4f  limit %5.2f %-12s %s\n", bar.name.c_str(), bar.value, bar.limit, bar.unit.c_str(),
-                bar.holds() ? "holds" : "FALLS SHORT");
-  }
+  print_bars(bars);
   if (!options.json.empty()) {
-    std::ofstream file(options.json, std::ios::trunc);
-    file << to_json(bars);
-    file.close();
-    if (!file) return usage("--json " + options.json + " cannot be written");
+    if (const auto written = write_bars(bars, options.json); !written) {
+      return usage("--json " + written.error().message());
+    }
   }
-  return all_hold ? 0 : kExitShort;
+  return all_hold(bars) ? 0 : kExitShort;
 }
 
 }  // namespace
