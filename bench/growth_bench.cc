@@ -105,7 +105,7 @@ class Place {
     }
     return static_cast<double>(system_clock().now() - begin) / static_cast<double>(kGetsARound);
   }
-  OperationCounters gets() const { return session_->counters()[static_cast<size_t>(OperationKind::kGet)]; }
+  OperationCounters get_counters() const { return session_->counters()[static_cast<size_t>(OperationKind::kGet)]; }
   Result<ServerStatistics> statistics() { return client_->server_statistics(1); }
 
  private:
@@ -129,13 +129,13 @@ class DependentLoads {
       sum += words_[first];
     }
     const auto time = static_cast<double>(system_clock().now() - begin);
-    sink_ = sum;
+    sum_.store(sum, std::memory_order_relaxed);
     return time / static_cast<double>(kGetsARound);
   }
 
  private:
   std::vector<uint64_t> words_;
-  volatile uint64_t sink_ = 0;
+  std::atomic<uint64_t> sum_{0};  // so that the loads are made
 };
 
 class GrowthBench {
@@ -188,7 +188,7 @@ class GrowthBench {
     const uint64_t used = statistics->value_or_zero("used_bytes") + statistics->value_or_zero("index_bytes");
     DependentLoads loads(used);
     Random random(keys);
-    const OperationCounters before = place.gets();
+    const OperationCounters before = place.get_counters();
     std::vector<double> gets;
     std::vector<double> raw;
     for (int round = 0; round < kRounds; ++round) {
@@ -197,7 +197,7 @@ class GrowthBench {
       gets.push_back(*get);
       raw.push_back(loads.measure(random));
     }
-    const OperationCounters after = place.gets();
+    const OperationCounters after = place.get_counters();
     const auto operations = static_cast<double>(after.operations - before.operations);
     const double round_trips = static_cast<double>(after.round_trips - before.round_trips) / operations;
     const double reads = static_cast<double>(after.reads - before.reads) / operations;

@@ -30,8 +30,8 @@ class Splitter {
   void look(Partition& partition) {
     if (partition.may_be_overloaded()) [[unlikely]] look_closely(partition);
   }
-  // The table that `hash` leads to is split in any case. `done`: somebody waits for it, so it comes before those that are
-  // split ahead of need, and is told whether it was split.
+  // The table that `hash` leads to is split in any case. `done`: somebody waits for it, so it comes before those that
+  // are split ahead of need, and is told whether it was split.
   using Done = std::function<void(bool split)>;
   void request(Partition& partition, proto::KeyHash hash, Done done);
 
