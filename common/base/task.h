@@ -56,13 +56,17 @@ class [[nodiscard]] Task {
   }
   ~Task() { reset(); }
 
-  // Awaiting starts the task; its awaiter goes on when it has returned.
+  // Awaiting starts the task; its awaiter goes on when it has returned. A task that returns without having suspended is
+  // called like a function: handing over to it and back would, where the compiler makes no tail calls, take some stack
+  // each time that a loop awaits one.
   struct Awaiter {
     std::coroutine_handle<promise_type> handle;
     bool await_ready() noexcept { return false; }
-    std::coroutine_handle<> await_suspend(std::coroutine_handle<> awaiting) noexcept {
+    bool await_suspend(std::coroutine_handle<> awaiting) noexcept {
+      handle.resume();
+      if (handle.done()) return false;
       handle.promise().continuation = awaiting;
-      return handle;
+      return true;
     }
     T await_resume() { return std::move(*handle.promise().value); }
   };

@@ -205,5 +205,19 @@ TEST(TaskFrames, ThreadsKeepTheirOwn) {
   internal::release_frame(again, 128);
 }
 
+Task<int> sum_of_ready_tasks(int count) {
+  int sum = 0;
+  for (int i = 0; i < count; ++i) sum += co_await number(1);
+  co_return sum;
+}
+
+// Also in a build that is not optimised.
+TEST(Task, AwaitingReadyTasksInALoopTakesNoStack) {
+  Task<int> task = sum_of_ready_tasks(1'000'000);
+  task.start();
+  ASSERT_TRUE(task.done());
+  EXPECT_EQ(task.take(), 1'000'000);
+}
+
 }  // namespace
 }  // namespace skua
