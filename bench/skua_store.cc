@@ -30,7 +30,7 @@ class SkuaStore : public ycsb::KvStore {
     if (!found) return tl::make_unexpected(found.error());
     if (!*found) return false;
     value.assign((*found)->bytes);
-    if (version != nullptr) *version = {(*found)->version.block_units, (*found)->version.generation};
+    if (version != nullptr) *version = (*found)->version.write_id;
     return true;
   }
 
@@ -55,8 +55,8 @@ class SkuaStore : public ycsb::KvStore {
     return {};
   }
 
-  Result<bool> replace(std::string_view key, const ycsb::KvVersion& expected, std::string_view value) override {
-    const VersionToken token{expected[0], expected[1]};
+  Result<bool> replace(std::string_view key, ycsb::KvVersion expected, std::string_view value) override {
+    const VersionToken token{expected};
     const auto outcome = session_->compare_and_swap(key, token, value);
     if (!outcome) return tl::make_unexpected(outcome.error());
     return outcome->swapped;

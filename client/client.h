@@ -70,12 +70,12 @@ struct ClientOptions {
   Entropy* entropy = nullptr;             // null: the system's
 };
 
-// Names one version of one key: the block that holds it and that block's generation (rule 6).
+// Names one version of one key, wherever its block lies: the write that made it (docs/protocol.md, I6). Two writes of a
+// key have one token with a probability of 2^-56.
 struct VersionToken {
-  uint64_t block_units = 0;
-  uint64_t generation = 0;
+  uint64_t write_id = 0;
 
-  std::string to_string() const;  // "2f80.17", for people and command lines
+  std::string to_string() const;  // "5c0ffee2f80117", for people and command lines
   static std::optional<VersionToken> parse(std::string_view text);
   friend bool operator==(const VersionToken&, const VersionToken&) = default;
 };

@@ -61,22 +61,19 @@ Task<Result<CompareAndSwapOutcome>> compare_and_swap_operation(SessionCore& core
     }
     Found found;
     const SlotCacheEntry* known = operation.cached();
-    const bool use_cache = known != nullptr && !known->has_expiry() && known->generation == expected.generation &&
-                           known->word.block_units() == expected.block_units;
+    const bool use_cache = known != nullptr && !known->has_expiry() &&
+                           proto::write_id(known->generation) == expected.write_id;
     if (use_cache) {
       found.present = true;
       found.slot_offset = known->slot_offset;
       found.word = known->word;
     } else {
       if (co_await operation.find(found, Want::kIdentity) != Step::kDone) continue;
-      // Tokens name the block and its whole generation (rule 6); a slot word repeats every 256 of them.
       if (!found.present) co_return CompareAndSwapOutcome{};
       const auto lifetime = operation.lifetime(found.header);
       if (lifetime == Operation::Lifetime::kUnclear) continue;
       const bool matches = lifetime == Operation::Lifetime::kPresent &&
-                           found.word.block_units() == expected.block_units &&
-                           (found.header.generation == expected.generation ||
-                            SKUA_PLANTED_BUG("token-without-generation"));
+                           proto::write_id(found.header.generation) == expected.write_id;
       if (!matches) co_return CompareAndSwapOutcome{};
       if (found.frozen) continue;
     }

@@ -65,7 +65,7 @@ struct Draft {
   proto::SlotWord word(const Operation& operation, proto::SlotState state) const {
     return operation.word_of(state, block, size_class);
   }
-  VersionToken version() const { return {block.block_units, block.generation}; }
+  VersionToken version() const { return {proto::write_id(block.generation)}; }
 };
 // The size class for key and value. Requires: both were checked.
 uint32_t class_for(std::string_view key, std::string_view value);

@@ -14,7 +14,7 @@ namespace {
 GetOutcome outcome_of(Found& found) {
   GetOutcome outcome;
   outcome.present = true;
-  outcome.version = {found.word.block_units(), found.header.generation};
+  outcome.version = {proto::write_id(found.header.generation)};
   outcome.value = found.value;
   outcome.value_bytes = found.header.value_bytes;
   outcome.scratch = std::move(found.scratch);
@@ -43,7 +43,7 @@ Task<Step> read_cached(Operation& operation, SlotCacheEntry entry, GetOutcome& o
   operation.remember(entry.slot_offset, entry.word, view.header());
   LiveCounters::add(operation.counters().cache_hits, 1);
   outcome.present = true;
-  outcome.version = {entry.word.block_units(), entry.generation};
+  outcome.version = {proto::write_id(entry.generation)};
   outcome.value = view.value();
   outcome.value_bytes = view.value().size();
   outcome.scratch = std::move(scratch);

@@ -98,7 +98,7 @@ class PartitionScan {
       if (co_await operation_.post(batch) != Step::kDone) co_return Step::kBroken;
       proto::BlockView view;
       if (proto::BlockView::parse({block.data(), bytes}, word, view) == proto::BlockFault::kNone) {
-        keep(view, word);
+        keep(view);
         co_return Step::kDone;
       }
       uint64_t raw = 0;
@@ -111,7 +111,7 @@ class PartitionScan {
     co_return Step::kRestart;
   }
 
-  void keep(const proto::BlockView& view, SlotWord word) {
+  void keep(const proto::BlockView& view) {
     const uint64_t now = operation_.now_ms();
     if (view.expired(now)) return;
     const uint64_t hash = proto::keyed_hash(view.key(), operation_.core().cache_secret());
@@ -122,7 +122,7 @@ class PartitionScan {
     item.bytes.reserve(view.key().size() + view.value().size());
     item.bytes.append(view.key()).append(view.value());
     item.key_bytes = view.key().size();
-    item.version = {word.block_units(), view.header().generation};
+    item.version = {proto::write_id(view.header().generation)};
     item.ttl_left_ms = expiry == 0 ? 0 : expiry - now;
     found_bytes_ += item.bytes.size() + sizeof item;
     cursor_.found.push_back(std::move(item));

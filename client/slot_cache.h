@@ -17,7 +17,7 @@ namespace skua {
 struct SlotCacheEntry {
   uint64_t hash = 0;
   proto::SlotWord word;             // EMPTY: no entry
-  uint64_t generation = 0;          // of the block, in full (rule 6)
+  uint64_t generation = 0;          // of the block, in full (I6)
   uint64_t slot_offset = 0;         // in the partition
   uint32_t block_bytes = 0;         // header, key and value
   uint32_t epoch = 0;               // low half of the reclaim epoch in which the word was last seen valid

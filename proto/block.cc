@@ -1,5 +1,6 @@
 #include "proto/block.h"
 
+#include <array>
 #include <cstring>
 
 #include "proto/limits.h"
@@ -33,6 +34,28 @@ uint64_t block_checksum(const BlockHeader& header, std::string_view key, std::st
   XXH3_64bits_update(&state, key.data(), key.size());
   if (!value.empty()) XXH3_64bits_update(&state, value.data(), value.size());
   return XXH3_64bits_digest(&state);
+}
+
+struct BlockChecksum::State {
+  XXH3_state_t xxh3;
+};
+
+BlockChecksum::BlockChecksum(const BlockHeader& header) : state_(std::make_unique<State>()) {
+  XXH3_64bits_reset(&state_->xxh3);
+  XXH3_64bits_update(&state_->xxh3, covered_part(header), kCoveredHeaderBytes);
+}
+
+BlockChecksum::~BlockChecksum() = default;
+
+void BlockChecksum::update(std::span<const std::byte> bytes) {
+  XXH3_64bits_update(&state_->xxh3, bytes.data(), bytes.size());
+}
+
+uint64_t BlockChecksum::digest() const { return XXH3_64bits_digest(&state_->xxh3); }
+
+uint64_t make_generation(uint64_t block_units, uint64_t life) {
+  const std::array<uint64_t, 2> names{block_units, life};
+  return moved_generation(XXH3_64bits(names.data(), sizeof names), life);
 }
 
 uint32_t compiled_version_modulus() { return kVersionModulus; }

@@ -2,12 +2,26 @@
 // Encoding and checking of whole blocks: what a writer puts into one and what a reader believes of one.
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 
 #include "proto/region_layout.h"
 
 namespace skua::proto {
+
+// A block's generation as grants and headers carry it: above, an id of the write that fills the block, which goes with
+// the value when the server moves it; below, the version that a word naming the block has (modulo kVersionModulus).
+inline constexpr int kWriteIdShift = 8;
+static_assert(kVersionModulus <= 1U << kWriteIdShift);
+constexpr uint64_t write_id(uint64_t generation) { return generation >> kWriteIdShift; }
+// For `life`, which counts the lives of the block at `block_units` through all lives of the server. The id is a hash of
+// the two, so that no two writes have the same but for one chance in 2^56.
+uint64_t make_generation(uint64_t block_units, uint64_t life);
+// For the copy of a block of `generation` in a block that lives its `life`.
+constexpr uint64_t moved_generation(uint64_t generation, uint64_t life) {
+  return (write_id(generation) << kWriteIdShift) | (life & ((1U << kWriteIdShift) - 1));
+}
 
 struct BlockContent {
   std::string_view key;
@@ -28,6 +42,21 @@ BlockHeader make_block_header(const BlockContent& content, SlotWord prev);
 
 // The checksum that `header` should carry when key and value follow it. Key and value need not be contiguous.
 uint64_t block_checksum(const BlockHeader& header, std::string_view key, std::string_view value);
+
+// The same checksum over key and value in pieces. `header` is not kept.
+class BlockChecksum {
+ public:
+  explicit BlockChecksum(const BlockHeader& header);
+  ~BlockChecksum();
+  BlockChecksum(const BlockChecksum&) = delete;
+  BlockChecksum& operator=(const BlockChecksum&) = delete;
+  void update(std::span<const std::byte> bytes);
+  uint64_t digest() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 // kVersionModulus as this library was compiled; a program must have been compiled with the same.
 uint32_t compiled_version_modulus();

@@ -219,6 +219,19 @@ std::optional<uint32_t> ExtentMap::allocate(uint32_t chunks, bool may_commit) {
   return first;
 }
 
+std::optional<uint32_t> ExtentMap::allocate_extent(bool may_commit) {
+  std::optional<uint32_t> extent;
+  if (!idle_.empty()) {
+    extent = *idle_.begin();
+  } else if (may_commit && arena_.has_room(1)) {
+    extent = holes_.empty() ? static_cast<uint32_t>(extents_.size()) : *holes_.begin();
+  }
+  if (!extent || (uint64_t{*extent} + 1) * chunks_per_extent_ > chunk_limit_) return std::nullopt;
+  const uint32_t first = *extent * chunks_per_extent_;
+  take(first, chunks_per_extent_);
+  return first;
+}
+
 std::optional<uint32_t> ExtentMap::find_single(bool may_commit) {
   std::optional<uint32_t> extent;
   if (!partial_.empty()) {
@@ -242,7 +255,7 @@ std::optional<uint32_t> ExtentMap::find_run(uint32_t chunks, bool may_commit) {
   if (free_chunks_ + room < chunks) return std::nullopt;
   uint32_t start = 0;  // of the gap under way
   for (uint32_t i = 0; i < used_.size(); ++i) {
-    if (used_[i] != 0) {
+    if (used_[i] != 0 || extents_[extent_of(i)].closed) {
       start = i + 1;
     } else if (i + 1 - start >= chunks && run_fits(i + 1 - chunks, chunks, may_commit)) {
       return i + 1 - chunks;
@@ -306,13 +319,31 @@ void ExtentMap::free(uint32_t first, uint32_t chunks) {
     if (extent.used == 0) {
       partial_.erase(e);
       idle_.insert(e);
+      extent.closed = false;
       extent.idle_since = trims_;
       arena_.idle_ += arena_.extent_bytes();
-    } else {
+    } else if (!extent.closed) {
       partial_.insert(e);
     }
   }
   free_chunks_ += chunks;
+}
+
+void ExtentMap::close(uint32_t extent) {
+  if (extents_[extent].used == 0) return;
+  extents_[extent].closed = true;
+  partial_.erase(extent);
+  closed_.push_back(extent);
+}
+
+void ExtentMap::open_all() {
+  for (const uint32_t e : closed_) {
+    Extent& extent = extents_[e];
+    if (!extent.closed) continue;
+    extent.closed = false;
+    if (extent.used < chunks_per_extent_) partial_.insert(e);
+  }
+  closed_.clear();
 }
 
 uint64_t ExtentMap::trim(uint32_t age) {

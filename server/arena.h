@@ -51,6 +51,7 @@ class Arena {
 
   // From now on nothing goes back to the system, nor from one partition to another.
   void keep_memory() { keeps_memory_ = true; }
+  bool keeps_memory() const { return keeps_memory_; }
   // Who executes the server's CAS on slot words; null: the CPU.
   void set_atomics(AtomicsExecutor* atomics) { atomics_ = atomics; }
   AtomicsExecutor* atomics() const { return atomics_; }
@@ -94,6 +95,8 @@ class ExtentMap {
   // First of `chunks` chunks in a row. Nothing: no memory (trim elsewhere may help), or no gap so large.
   // `may_commit` false: only from extents that this partition holds already.
   std::optional<uint32_t> allocate(uint32_t chunks, bool may_commit = true);
+  // A whole extent, likewise.
+  std::optional<uint32_t> allocate_extent(bool may_commit = true);
   // Requires: a run as allocated.
   void free(uint32_t first, uint32_t chunks);
 
@@ -104,6 +107,11 @@ class ExtentMap {
   uint64_t trim(uint32_t age);
 
   uint64_t idle_extents() const { return idle_.size(); }
+  // Extents that are to be emptied: nothing is allocated in them. They open again when they are empty, or all at once.
+  void close(uint32_t extent);
+  void open_all();
+  uint32_t chunks_per_extent() const { return chunks_per_extent_; }
+  uint32_t used_chunks(uint32_t extent) const { return extents_[extent].used; }
   // Chunks to be had without committing more.
   uint64_t free_chunks() const { return free_chunks_; }
   uint64_t chunk_limit() const { return chunk_limit_; }
@@ -112,6 +120,7 @@ class ExtentMap {
   struct Extent {
     uint16_t used = 0;  // chunks
     bool committed = false;
+    bool closed = false;
     uint32_t idle_since = 0;
   };
   uint32_t extent_of(uint32_t chunk) const { return chunk / chunks_per_extent_; }
@@ -133,6 +142,7 @@ class ExtentMap {
   std::set<uint32_t> partial_;     // committed, with used and with free chunks
   std::set<uint32_t> idle_;        // committed, nothing used
   std::set<uint32_t> holes_;       // given back
+  std::vector<uint32_t> closed_;
 };
 
 }  // namespace skua

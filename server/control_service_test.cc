@@ -48,6 +48,7 @@ class FakeStore final : public Store {
   }
   void grow_table(const control::GrowTable&, std::function<void(const Result<void>&)> done) override { done({}); }
   Result<void> split_table(uint32_t, proto::KeyHash) override { return {}; }
+  Result<void> compact(uint32_t) override { return {}; }
   void fence_session(const control::FenceSession&,
                      std::function<void(Result<control::SessionFenced>)> done) override {
     fences.push_back(std::move(done));

@@ -31,6 +31,7 @@ std::optional<TakenBlock> Heap::take(int size_class, uint64_t reclaim_epoch, boo
   ++blocks_granted_;
   const uint64_t bytes = uint64_t{segment.block_units} * proto::kBlockUnit;
   used_bytes_ += bytes;
+  taken_bytes_ += bytes;
   extents_.add_block_bytes(bytes);
   if (--segment.free == 0) unlink(id);
   return TakenBlock{{id, index}, segment.first_units + uint64_t{index} * segment.block_units,
@@ -99,7 +100,7 @@ void Heap::free_block(BlockRef ref, uint64_t reclaim_epoch) {
   const uint64_t bytes = uint64_t{segment.block_units} * proto::kBlockUnit;
   used_bytes_ -= bytes;
   extents_.remove_block_bytes(bytes);
-  if (segment.free++ == 0) link(ref.segment);
+  if (segment.free++ == 0 && !segment.leaving) link(ref.segment);
   if (segment.free == segment.blocks) close_segment(ref.segment, reclaim_epoch);
 }
 
@@ -151,7 +152,8 @@ bool Heap::open_segment(int size_class, uint64_t reclaim_epoch, bool may_commit)
 
 void Heap::close_segment(uint32_t id, uint64_t reclaim_epoch) {
   Segment& segment = segments_[id];
-  unlink(id);
+  if (!segment.leaving) unlink(id);
+  segment.leaving = false;
   const SegmentShape shape = segment_shape(static_cast<int>(segment.size_class));
   History history;
   history.closed_epoch = reclaim_epoch;

@@ -10,7 +10,9 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "proto/size_class.h"
@@ -136,8 +138,37 @@ class Heap {
   // Frees all that is retired. Requires: every session has reported an epoch past that of finish_sweep. Returns blocks.
   uint64_t release_retired(uint64_t reclaim_epoch);
 
+  // --- Compaction
+  //
+  // Blocks leave extents that are worth to be emptied: from begin_evacuation to end_evacuation nothing is taken from
+  // their segments, and the scan in between moves what is live there (Partition::relocate).
+  enum class Pressure : uint8_t {
+    kNone,    // memory is given back when a good part of the heap lies idle in half-empty extents
+    kShort,   // somebody waits for memory
+    kForced,  // everything moves
+  };
+  struct Evacuation {
+    std::vector<uint32_t> extents;
+    std::vector<uint32_t> segments;  // in extents that hold something else, too
+    bool empty() const { return extents.empty() && segments.empty(); }
+  };
+  // What can be emptied into what is free elsewhere in committed memory. Nothing: that would make neither an extent
+  // nor, when memory is short, a segment free. Cost: one pass over the segments.
+  Evacuation plan_evacuation(Pressure pressure) const;
+  void begin_evacuation(const Evacuation& plan);
+  void end_evacuation();
+  bool evacuating() const { return !leaving_.empty(); }
+  // Does the block that the word names lie in one of them? Requires: find(word) found it.
+  bool leaves(proto::SlotWord word) const {
+    return segments_[segment_of_chunk_[word.block_units() / kChunkUnits]].leaving;
+  }
+  // A block for a copy; it is used from the start, and marked in the sweep under way.
+  std::optional<TakenBlock> take_for_move(int size_class, uint64_t reclaim_epoch, bool may_commit);
+  BlockMeta& meta(BlockRef ref) { return segments_[ref.segment].meta[ref.index]; }
+
   const ClassCounts& counts(int size_class) const { return counts_[static_cast<size_t>(size_class)]; }
   uint64_t heap_bytes() const { return heap_bytes_; }    // of segments
+  uint64_t taken_bytes() const { return taken_bytes_; }  // ever
   uint64_t used_bytes() const { return used_bytes_; }    // of blocks that are not free
   uint64_t live_bytes() const { return live_bytes_; }    // at the last sweep
   uint64_t retired_blocks() const { return retired_.size(); }
@@ -157,11 +188,23 @@ class Heap {
     uint32_t free = 0;
     uint64_t base = 0;        // generation of a block = base + its meta's
     std::unique_ptr<BlockMeta[]> meta;
+    bool leaving = false;     // its extents are being emptied
     uint32_t free_head = 0;
     uint32_t first_chunk = 0;
     uint32_t previous = kNoSegment;  // among the segments of its class that have free blocks
     uint32_t next = kNoSegment;
   };
+  struct Filling {
+    uint32_t extent = 0;
+    uint32_t chunks = 0;  // of the heap
+    uint64_t taken = 0;   // bytes of blocks that are not free
+  };
+  using Resident = std::pair<uint32_t, uint32_t>;  // extent, segment
+  void survey(std::vector<Filling>& fillings, std::vector<Resident>& residents) const;
+  std::vector<uint32_t> sparse_extents(Pressure pressure, std::vector<Filling> fillings,
+                                       std::span<const Resident> residents) const;
+  std::vector<uint32_t> spare_segments(std::span<const Filling> fillings, std::span<const Resident> residents) const;
+  void leave(uint32_t id);
   struct History {
     uint64_t closed_epoch = 0;
     std::vector<uint8_t> versions;  // that come next
@@ -191,12 +234,14 @@ class Heap {
   std::array<uint32_t, proto::kSizeClasses> partial_;  // heads
   std::array<ClassCounts, proto::kSizeClasses> counts_{};
   std::vector<BlockRef> retired_;
+  std::vector<uint32_t> leaving_;           // segments
   uint32_t sweep_ = 0;
   uint64_t origin_ = 0;
   uint64_t blocks_taken_ = 0;
   uint64_t blocks_granted_ = 0;
   uint64_t heap_bytes_ = 0;
   uint64_t used_bytes_ = 0;
+  uint64_t taken_bytes_ = 0;
   uint64_t live_bytes_ = 0;
 };
 

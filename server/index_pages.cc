@@ -28,19 +28,25 @@ std::optional<uint64_t> IndexPages::allocate(uint64_t pages, bool may_commit) {
   // Small partitions stay small: what is held at most doubles, as long as it is less than a usual run.
   const auto needed = static_cast<uint32_t>((pages + kPagesPerChunk - 1) / kPagesPerChunk);
   const auto held = static_cast<uint32_t>(std::min<uint64_t>(bytes_ / kChunkBytes, kRunChunks));
+  // From then on in whole extents: those that hold blocks can be emptied, since blocks move and pages do not.
+  const uint32_t extent = extents_.chunks_per_extent();
+  if (extent >= std::max(needed, kLeastExtent) && held >= std::min(extent, kRunChunks)) {
+    if (const auto first = extents_.allocate_extent(may_commit)) return take(add_run(*first, extent), pages);
+  }
   for (const uint32_t chunks : {std::max(needed, held), needed}) {
-    const auto first = extents_.allocate(chunks, may_commit);
-    if (!first) continue;
-    Run run;
-    run.first_chunk = *first;
-    run.chunks = chunks;
-    run.free = chunks * kPagesPerChunk;
-    run.used.assign(run.free, false);
-    bytes_ += chunks * kChunkBytes;
-    runs_.push_back(std::move(run));
-    return take(runs_.back(), pages);
+    if (const auto first = extents_.allocate(chunks, may_commit)) return take(add_run(*first, chunks), pages);
   }
   return std::nullopt;
+}
+
+IndexPages::Run& IndexPages::add_run(uint32_t first_chunk, uint32_t chunks) {
+  Run run;
+  run.first_chunk = first_chunk;
+  run.chunks = chunks;
+  run.free = chunks * kPagesPerChunk;
+  run.used.assign(run.free, false);
+  bytes_ += chunks * kChunkBytes;
+  return runs_.emplace_back(std::move(run));
 }
 
 void IndexPages::free(uint64_t offset, uint64_t pages) {

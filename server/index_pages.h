@@ -35,9 +35,11 @@ class IndexPages {
   };
   // 16 tables of 1 Ki buckets, of 17 pages each, fit in as many chunks without a page left over.
   static constexpr uint32_t kRunChunks = 17;
+  static constexpr uint32_t kLeastExtent = 8;  // chunks; smaller extents are not worth to be kept apart
   static constexpr uint64_t kPagesPerChunk = kChunkBytes / kIndexPageBytes;
 
   static std::optional<uint64_t> take(Run& run, uint64_t pages);
+  Run& add_run(uint32_t first_chunk, uint32_t chunks);
 
   ExtentMap& extents_;
   std::vector<Run> runs_;

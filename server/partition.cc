@@ -108,7 +108,9 @@ void Partition::publish_epoch(uint64_t reclaim_epoch) {
   shared(header->reclaim_epoch).store(reclaim_epoch, std::memory_order_release);
 }
 
-void Partition::begin_scan() {
+void Partition::begin_scan(std::optional<Heap::Pressure> pressure) {
+  if (pressure) heap_.begin_evacuation(heap_.plan_evacuation(*pressure));
+  moves_may_commit_ = pressure == Heap::Pressure::kForced;
   heap_.begin_sweep();
   table_ = 0;
   bucket_ = 0;
@@ -126,6 +128,8 @@ uint64_t Partition::slots() const {
 }
 
 bool Partition::scan(ScanContext& context, uint64_t& slots) {
+  finish_moves(context);
+  moved_in_slice_ = 0;
   while (table_ < tables_.size()) {
     const Table& table = tables_[table_];
     while (bucket_ < table.count) {
@@ -135,11 +139,13 @@ bool Partition::scan(ScanContext& context, uint64_t& slots) {
       bucket_ += count;
       ordinal_ += count * proto::kSlotsPerBucket;
       slots -= std::min(slots, count * proto::kSlotsPerBucket);
+      if (moved_in_slice_ >= kMovedPerSlice) slots = 0;
     }
     ++table_;
     bucket_ = 0;
     live_before_table_ = live_seen_;
   }
+  if (!moves_.empty()) return false;
   freed_before_ = {};
   live_keys_ = live_seen_;
   context.live_keys += live_seen_;
@@ -193,10 +199,13 @@ void Partition::visit_live(ScanContext& context, const Candidate& candidate) {
   const SlotWord word = candidate.word;
   BlockMeta* meta = candidate.meta;
   if (meta == nullptr || !heap_.current(*meta, word)) return;  // no correct peer wrote it
-  heap_.mark(*meta);
   ++live_seen_;
   if (word.dirty()) mark(SlotWord(header_word(word, offsetof(proto::BlockHeader, prev))));
-  if (meta->hint() == BlockMeta::kNever || !expired(context, word, *meta)) return;
+  if (meta->hint() == BlockMeta::kNever || !expired(context, word, *meta)) {
+    if (!relocate(context, candidate)) heap_.mark(*meta);
+    return;
+  }
+  heap_.mark(*meta);
   if (word.dirty() || word.frozen()) return;
   const SlotWord freed = word.with_state(SlotState::kFreed);
   if (!exchange(candidate.slot, word, freed)) return;  // replaced: the block stays marked until the next sweep

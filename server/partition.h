@@ -36,6 +36,8 @@ struct ScanContext {
   uint64_t live_keys = 0;          // out, in this scan so far
   uint64_t expired = 0;            // out: LIVE words turned into FREED
   uint64_t tentative_killed = 0;   // out
+  uint64_t moved = 0;              // out: blocks that left an extent
+  uint64_t moved_bytes = 0;        // out
 };
 
 // Cost:    scan: one pass over the slots, one access to the metadata of each block that a slot names, and one to the
@@ -67,7 +69,10 @@ class Partition {
 
   // begin_scan, then scan until it returns true: the heap's marks are then complete. A call looks at about `slots`
   // slots, and takes what it looked at from that.
-  void begin_scan();
+  //
+  // `pressure`: blocks leave sparse extents as the scan meets them, until end_moves (compaction.cc).
+  void begin_scan(std::optional<Heap::Pressure> pressure = std::nullopt);
+  void end_moves() { heap_.end_evacuation(); }
   bool scan(ScanContext& context, uint64_t& slots);
   // Is there a TENTATIVE or FREED word, which a read-only load would not leave behind? Sequential reads only.
   bool has_transient_words() const;
@@ -78,8 +83,14 @@ class Partition {
   // Cluster time from which on a LIVE word of the last scan may be expired; nothing: none ever expires.
   std::optional<uint64_t> next_expiry_ms() const;
 
+  // A good part of the heap is free, in extents that hold something.
+  bool may_be_sparse() const;
+  // It was not taken from since the last look for long enough that moving what is left would give memory back.
+  bool sparse();
+
   // The sweep has something to look for here; kept by the reclaimer.
   bool dirty = false;
+  std::optional<Heap::Pressure> compaction;  // asked for in the next scan
 
   // --- Splits (table_split.cc; docs/protocol.md)
   //
@@ -138,6 +149,14 @@ class Partition {
     uint32_t slot = 0;
     uint32_t child = 0;
   };
+  // A slot that is to name a copy.
+  struct Move {
+    uint64_t* slot;
+    proto::SlotWord word;
+    proto::SlotWord moved;
+    BlockMeta* meta;  // of the word's block
+  };
+  static constexpr uint64_t kMovedPerSlice = uint64_t{4} << 20;  // bytes, between two other things of the executor's
   static constexpr size_t kGroupBuckets = 8;
   static constexpr size_t kGroupSlots = kGroupBuckets * proto::kSlotsPerBucket;
   // A slot that names a block: gathered first, so that the accesses to metadata and headers overlap.
@@ -166,6 +185,9 @@ class Partition {
   void track_freed(ScanContext& context, const Candidate& candidate);
   void revisit(ScanContext& context, const Candidate& candidate, proto::SlotWord word);
   void mark(proto::SlotWord word);
+  bool copy_block(proto::SlotWord word, const TakenBlock& to);
+  bool relocate(ScanContext& context, const Candidate& candidate);
+  void finish_moves(ScanContext& context);
   bool expired(const ScanContext& context, proto::SlotWord word, BlockMeta& meta);
   uint32_t expiry_hint(uint64_t expiry_ms) const;
   uint64_t header_word(proto::SlotWord word, size_t offset) const;
@@ -204,6 +226,11 @@ class Partition {
   std::vector<FreedSlot> freed_;           // in the order of ordinals
   std::vector<FreedSlot> freed_before_;    // by the scan before
   size_t freed_cursor_ = 0;
+  bool moves_may_commit_ = false;
+  uint64_t moved_in_slice_ = 0;            // bytes
+  std::vector<Move> moves_;                // of the last slice
+  uint64_t taken_then_ = 0;                // from the heap, at the last look for sparse extents
+  std::vector<std::byte> bounce_;
 
   uint64_t live_keys_ = 0;
   uint64_t hint_origin_ms_ = 0;

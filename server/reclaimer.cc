@@ -1,6 +1,7 @@
 #include "server/reclaimer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/hooks.h"
@@ -15,6 +16,8 @@ constexpr Nanoseconds kPlentifulFactor = SKUA_KNOB(5, 1);  // sweeps are so much
 constexpr Nanoseconds kPeekFactor = 5;          // first peek, in sweep intervals
 constexpr Nanoseconds kPeekGrowthMax = 32;      // the rarest ones are so many times rarer
 constexpr Nanoseconds kExpiryInterval = SKUA_KNOB(10 * kSecond, 5 * kMillisecond);
+constexpr Nanoseconds kCompactionInterval = SKUA_KNOB(2 * kSecond, 5 * kMillisecond);
+constexpr Nanoseconds kCompactionGrowthMax = 32;  // looks that find nothing grow so many times rarer
 constexpr uint32_t kIdleTrims = 2;              // an extent is given back when it held nothing for so many sweeps
 
 }  // namespace
@@ -70,6 +73,7 @@ void Reclaimer::index_retired() {
 
 void Reclaimer::expect_changes() {
   peek_interval_ = kPeekFactor * sweep_interval_;
+  compaction_interval_ = kCompactionInterval;
   peek_due_ = std::min(peek_due_, executor_.clock().now() + peek_interval_);
   peek_owed_ = true;
   if (phase_ == Phase::kIdle) arm(peek_interval_);
@@ -82,6 +86,12 @@ void Reclaimer::kick(bool all) {
   if (kicked_) return;
   kicked_ = true;
   if (phase_ == Phase::kIdle) post(&Reclaimer::start_cycle);
+}
+
+void Reclaimer::compact(Partition& partition) {
+  partition.compaction = Heap::Pressure::kForced;
+  partition.dirty = true;
+  kick(false);
 }
 
 void Reclaimer::epoch_reported() {
@@ -144,7 +154,8 @@ void Reclaimer::scan_slice() {
     if (!begun_) {
       if (slots == 0) break;
       partition.dirty = false;
-      partition.begin_scan();
+      if (!partition.compaction && host_.memory_awaited()) partition.compaction = Heap::Pressure::kShort;
+      partition.begin_scan(std::exchange(partition.compaction, std::nullopt));
       begun_ = true;
     }
     if (!partition.scan(context_, slots)) break;
@@ -169,6 +180,8 @@ void Reclaimer::finish_scan() {
   statistics_.sweeps += scanned_.empty() ? 0 : 1;
   statistics_.expired_removed += context_.expired;
   statistics_.tentative_killed += context_.tentative_killed;
+  statistics_.blocks_moved += context_.moved;
+  statistics_.bytes_moved += context_.moved_bytes;
   if (retired_ == 0 && !grace_pending_ && !index_waits_) return finish_cycle();
   index_waits_ = false;  // what is retired from here on waits for the epoch behind this one
   phase_ = Phase::kRelease;
@@ -193,10 +206,32 @@ void Reclaimer::free_slice() {
 
 void Reclaimer::finish_cycle() {
   phase_ = Phase::kIdle;
+  for (Partition* partition : scanned_) partition->end_moves();
   if (!kicked_) trim();
-  host_.cycle_finished(gather_epoch_, retired_ > 0 || grace_pending_);
+  host_.cycle_finished(gather_epoch_, retired_ > 0 || grace_pending_ || context_.moved > 0);
   if (kicked_) return start_cycle();
   schedule();
+}
+
+// Is there memory to be given back by moving what is left of it? What was taken lately will be taken again.
+bool Reclaimer::look_for_sparse() {
+  const Nanoseconds now = executor_.clock().now();
+  if (now < compaction_due_ || !may_be_sparse()) return false;
+  bool any = false;
+  for (const auto& partition : *partitions_) {
+    if (!partition->sparse()) continue;
+    partition->compaction = Heap::Pressure::kNone;
+    partition->dirty = any = true;
+  }
+  compaction_interval_ = any ? kCompactionInterval
+                             : std::min(2 * compaction_interval_, kCompactionGrowthMax * kCompactionInterval);
+  compaction_due_ = now + compaction_interval_;
+  return any;
+}
+
+bool Reclaimer::may_be_sparse() const {
+  return std::any_of(partitions_->begin(), partitions_->end(),
+                     [](const auto& partition) { return partition->may_be_sparse(); });
 }
 
 void Reclaimer::trim() {
@@ -223,7 +258,8 @@ bool Reclaimer::collect_dirty() {
 
 void Reclaimer::on_timer() {
   if (phase_ != Phase::kIdle || partitions_ == nullptr) return;
-  if (collect_dirty() || index_waits_) return start_cycle();
+  const bool sparse = look_for_sparse();
+  if (collect_dirty() || sparse || index_waits_) return start_cycle();
   trim();
   if (executor_.clock().now() >= peek_due_ && (peek_owed_ || host_.sessions_may_write())) return start_peek();
   schedule();
@@ -239,6 +275,7 @@ void Reclaimer::schedule() {
   }
   const Nanoseconds now = executor_.clock().now();
   if (soon || index_waits_) arm(interval());
+  if (may_be_sparse()) arm(std::max(compaction_due_ - now, interval()));
   if (expiry_ms != UINT64_MAX) {
     const uint64_t now_ms = host_.cluster_time_ms();
     const auto in_ms = static_cast<Nanoseconds>(std::min<uint64_t>(expiry_ms - std::min(expiry_ms, now_ms), 3'600'000));

@@ -6,6 +6,8 @@
 //     gather   until every session has reported the newest epoch, so that what it consumed is known
 //     scan     slices of the dirty partitions' slots; at the end of each, what was used and not found retires
 //     release  the next epoch begins; when every session has reported it, the retired blocks are free
+//   Scans also move blocks out of sparse extents (compaction.cc): when somebody waits for memory, and when a good part
+//   of a heap has lain idle for a while.
 //   peek       in between, now and then: does a partition hold a FREED or TENTATIVE word that no report told of?
 //
 // Cost:    nothing while nothing changes but a peek (one sequential pass over the slots) at growing intervals. Slices
@@ -30,6 +32,7 @@ class ReclaimHost {
   virtual uint64_t cluster_time_ms() const = 0;
   virtual bool sessions_may_write() const = 0;
   virtual bool memory_plentiful() const = 0;
+  virtual bool memory_awaited() const = 0;  // somebody waits for blocks, and a cycle did not bring them
   // A cycle has ended that began when every session had reported `gathered_epoch` or later; what it retired is free.
   // `pending`: another cycle may free more without anything else happening. Calls kick when it needs that other cycle.
   virtual void cycle_finished(uint64_t gathered_epoch, bool pending) = 0;
@@ -51,6 +54,8 @@ class Reclaimer {
   void expect_changes();
   // Memory is short: a cycle that begins with fresh reports starts as soon as it can. `all`: in every partition.
   void kick(bool all);
+  // Every block of `partition` moves, soon.
+  void compact(Partition& partition);
   // Sessions have reported; goes on if that was waited for.
   void epoch_reported();
 
@@ -60,6 +65,8 @@ class Reclaimer {
     uint64_t expired_removed = 0;
     uint64_t tentative_killed = 0;
     uint64_t peeks = 0;
+    uint64_t blocks_moved = 0;
+    uint64_t bytes_moved = 0;
   };
   const Statistics& statistics() const { return statistics_; }
 
@@ -74,6 +81,8 @@ class Reclaimer {
   void free_slice();
   void finish_cycle();
   void advance();
+  bool look_for_sparse();
+  bool may_be_sparse() const;
   void start_peek();
   void peek_slice();
   void trim();
@@ -112,6 +121,8 @@ class Reclaimer {
   Nanoseconds peek_due_ = 0;
   Nanoseconds peek_interval_ = 0;
   bool peek_owed_ = false;       // one more, though no session could have changed anything since
+  Nanoseconds compaction_due_ = 0;       // no look for sparse extents before
+  Nanoseconds compaction_interval_ = 0;
   Nanoseconds expiry_due_ = 0;   // no sweep for expired keys before
   Statistics statistics_;
   std::shared_ptr<char> alive_ = std::make_shared<char>();

@@ -8,7 +8,7 @@ namespace skua {
 namespace {
 
 // Looked at between two other things that the executor does: two tables of 1 Ki buckets, about three milliseconds.
-constexpr uint64_t kSliceSlots = SKUA_KNOB(16 * 1024, 100);
+constexpr uint64_t kSliceSlots = SKUA_KNOB(16 * 1024, 10);
 
 }  // namespace
 

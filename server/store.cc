@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/base/hooks.h"
+#include "proto/block.h"
 #include "server/arena.h"
 #include "server/partition.h"
 #include "server/reclaimer.h"
@@ -50,6 +51,7 @@ class StoreImpl final : public Store, private SessionHost, private ReclaimHost {
   void grant(const control::GrantRequest& request, std::function<void(Result<control::Grant>)> done) override;
   void grow_table(const control::GrowTable& request, std::function<void(const Result<void>&)> done) override;
   Result<void> split_table(uint32_t partition, proto::KeyHash hash) override;
+  Result<void> compact(uint32_t partition) override;
   Result<void> report(const control::EpochReport& report) override {
     return sessions_.report(report, reclaimer_.epoch());
   }
@@ -90,7 +92,11 @@ class StoreImpl final : public Store, private SessionHost, private ReclaimHost {
   void announce(uint64_t reclaim_epoch) override;
   bool sessions_may_write() const override { return sessions_.writers() > 0; }
   bool memory_plentiful() const override { return waits_.empty() && free_bytes() >= arena_->limit() / 2; }
+  bool memory_awaited() const override {
+    return std::any_of(waits_.begin(), waits_.end(), [](const Wait& wait) { return wait.cycles > 0; });
+  }
   void cycle_finished(uint64_t gathered_epoch, bool pending) override;
+  bool can_compact() const;
 
   Result<Partition*> check_request(const control::GrantRequest& request) const;
   bool serve_wait(const Wait& wait, bool may_commit);
@@ -177,6 +183,21 @@ Result<void> StoreImpl::split_table(uint32_t partition, proto::KeyHash hash) {
   }
   splitter_.request(*found->second, hash, {});
   return {};
+}
+
+Result<void> StoreImpl::compact(uint32_t partition) {
+  const auto found = by_id_.find(partition);
+  if (found == by_id_.end()) {
+    return fail(StatusCode::kStaleEpoch, "partition " + std::to_string(partition) + " is not served here");
+  }
+  reclaimer_.compact(*found->second);
+  return {};
+}
+
+bool StoreImpl::can_compact() const {
+  return std::any_of(partitions_.begin(), partitions_.end(), [](const auto& partition) {
+    return !partition->heap().plan_evacuation(Heap::Pressure::kShort).empty();
+  });
 }
 
 void StoreImpl::grow_table(const control::GrowTable& request, std::function<void(const Result<void>&)> done) {
@@ -280,7 +301,8 @@ bool StoreImpl::serve_wait(const Wait& wait, bool may_commit) {
     if (!block) break;
     blocks.push_back(block->ref);
     grant.add_block_units(block->block_units);
-    grant.add_generations(block->generation);
+    const uint64_t life = SKUA_PLANTED_BUG("token-without-generation") ? 0 : block->generation;
+    grant.add_generations(proto::moved_generation(proto::make_generation(block->block_units, life), block->generation));
   }
   if (blocks.empty()) return false;
   granted_since_cycle_ += blocks.size() * proto::size_class_bytes(wait.size_class);
@@ -315,6 +337,8 @@ void StoreImpl::refuse(Wait& wait, const std::string& reason) {
 
 void StoreImpl::cycle_finished(uint64_t gathered_epoch, bool pending) {
   granted_since_cycle_ = 0;
+  // Some wait in vain: blocks that move may make room.
+  std::optional<bool> compaction_helps;
   std::deque<Wait> waits = std::exchange(waits_, {});
   while (!waits.empty()) {
     Wait wait = std::move(waits.front());
@@ -325,7 +349,9 @@ void StoreImpl::cycle_finished(uint64_t gathered_epoch, bool pending) {
     }
     if (serve_wait(wait, true)) continue;
     if (gathered_epoch >= wait.needed_epoch) ++wait.cycles;
-    if (wait.cycles > 0 && (!pending || wait.cycles >= kMaxWaitCycles)) {
+    if (wait.cycles > 0 && !compaction_helps) compaction_helps = can_compact();
+    const bool hope = pending || compaction_helps.value_or(true);
+    if (wait.cycles > 0 && (!hope || wait.cycles >= kMaxWaitCycles)) {
       refuse(wait, "no block of " + std::to_string(proto::size_class_bytes(wait.size_class)) + " bytes in partition " +
                        std::to_string(wait.partition->id()));
     } else {
@@ -406,6 +432,8 @@ void StoreImpl::statistics(control::ServerStats& out) const {
   out.set_reclaim_epoch(reclaimer_.epoch());
   out.set_sweeps(reclaimer_.statistics().sweeps);
   out.set_blocks_reused(reclaimer_.statistics().blocks_reused);
+  out.set_blocks_moved(reclaimer_.statistics().blocks_moved);
+  out.set_bytes_moved(reclaimer_.statistics().bytes_moved);
   out.set_expired_removed(reclaimer_.statistics().expired_removed);
   out.set_sessions(sessions_.size());
   out.set_sessions_fenced(sessions_.fenced());

@@ -80,6 +80,9 @@ class Store {
   // Splits the table of `partition` that `hash` leads to, soon, however full it is. kStaleEpoch: not served here.
   virtual Result<void> split_table(uint32_t partition, proto::KeyHash hash) = 0;
 
+  // Every block of `partition` moves to another place, soon; what is gained by it does not count.
+  virtual Result<void> compact(uint32_t partition) = 0;
+
   virtual uint64_t cluster_time_ms() const = 0;
   // Aligns this server's time with the coordinator's; later calls only slew forward.
   virtual void set_cluster_time_ms(uint64_t now_ms) = 0;

@@ -1,6 +1,5 @@
 #pragma once
 // KvStore is what a workload needs of a store; the client library is behind it in programs, a map in tests.
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -29,7 +28,7 @@ struct StoreCosts {
   OperationCost writes;
 };
 
-using KvVersion = std::array<uint64_t, 2>;
+using KvVersion = uint64_t;
 
 struct KvReadItem {
   std::string_view key;
@@ -46,7 +45,7 @@ class KvStore {
   virtual void read_many(std::span<KvReadItem> items) = 0;
   virtual Result<void> write(std::string_view key, std::string_view value) = 0;
   // False: the version is another one by now, or the key is gone.
-  virtual Result<bool> replace(std::string_view key, const KvVersion& expected, std::string_view value) = 0;
+  virtual Result<bool> replace(std::string_view key, KvVersion expected, std::string_view value) = 0;
   virtual StoreCosts costs() const = 0;
 };
 

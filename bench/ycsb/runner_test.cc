@@ -48,7 +48,7 @@ class FakeStore : public KvStore {
     if (found == data_.records.end()) return false;
     value = found->second.first;
     if (data_.corrupt_reads) value.back() = static_cast<char>(value.back() ^ 1);
-    if (version != nullptr) *version = {found->second.second, 0};
+    if (version != nullptr) *version = found->second.second;
     return true;
   }
   void read_many(std::span<KvReadItem> items) override {
@@ -66,7 +66,7 @@ class FakeStore : public KvStore {
     record = {std::string(value), record.second + 1};
     return {};
   }
-  Result<bool> replace(std::string_view key, const KvVersion& expected, std::string_view value) override {
+  Result<bool> replace(std::string_view key, KvVersion expected, std::string_view value) override {
     const std::lock_guard lock(data_.mutex);
     costs_.writes += {.operations = 1, .round_trips = 1, .verbs = 2, .bytes = 200, .cas_lost = 0, .cache_hits = 1};
     if (data_.lost_swaps > 0) {
@@ -74,7 +74,7 @@ class FakeStore : public KvStore {
       return false;
     }
     auto& record = data_.records[std::string(key)];
-    if (record.second != expected[0]) return false;
+    if (record.second != expected) return false;
     record = {std::string(value), record.second + 1};
     return true;
   }

@@ -178,8 +178,11 @@ TEST_P(Operations, CompareAndSwapTakesOnlyTheExpectedVersion) {
 TEST_P(Operations, VersionTokenSurvivesItsText) {
   const VersionToken token = must(session_->put(key(), "1"));
   EXPECT_EQ(VersionToken::parse(token.to_string()), token);
-  EXPECT_FALSE(VersionToken::parse("12"));
-  EXPECT_FALSE(VersionToken::parse("1.2x"));
+  EXPECT_EQ(VersionToken::parse("12"), VersionToken{0x12});
+  EXPECT_FALSE(VersionToken::parse("1.2"));
+  EXPECT_FALSE(VersionToken::parse("12x"));
+  EXPECT_FALSE(VersionToken::parse(""));
+  EXPECT_FALSE(VersionToken::parse("11112222333344445"));
 }
 
 TEST_P(Operations, IncrementCountsAndRefusesWhatIsNoNumber) {

@@ -124,7 +124,7 @@ class Model {
       const Place place{request.partition(), grant.block_units(i)};
       claim(place, {units, request.session_id()});
       uint64_t& last = generations_[place];
-      SKUA_CHECK(grant.generations(i) > last, "a generation is above those that the block had");
+      SKUA_CHECK(grant.generations(i) != last, "a generation is another than the one before");
       last = grant.generations(i);
       blocks.push_back(place);
     }

@@ -51,7 +51,7 @@ void Record::saw_version(Ticket ticket, VersionToken version, uint64_t number) {
   const auto open = open_.find(ticket.id);
   if (open == open_.end()) return;
   const size_t key = open->second.key;
-  const auto [place, fresh] = versions_.emplace(std::tuple{key, version.block_units, version.generation}, number);
+  const auto [place, fresh] = versions_.emplace(std::pair{key, version.write_id}, number);
   if (!fresh && place->second != number) {
     violation("version " + version.to_string() + " of " + keys_[key].name + " names value " +
               std::to_string(place->second) + " and value " + std::to_string(number));

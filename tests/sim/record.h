@@ -74,7 +74,7 @@ class Record {
   std::map<uint64_t, Open> open_;
   uint64_t tickets_ = 0;
   uint64_t numbers_ = 0;
-  std::map<std::tuple<size_t, uint64_t, uint64_t>, uint64_t> versions_;  // (key, block, generation) -> value
+  std::map<std::pair<size_t, uint64_t>, uint64_t> versions_;  // (key, version token) -> value
   std::string violation_;
 };
 

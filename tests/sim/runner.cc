@@ -61,6 +61,8 @@ using Step = void (*)(Scenario&);
 constexpr Step kSteps[] = {
     [](Scenario& s) { s.splits = 0; },
     [](Scenario& s) { s.most_splits = std::max<uint64_t>(s.most_splits / 2, 1); },
+    [](Scenario& s) { s.moves = 0; },
+    [](Scenario& s) { s.most_moves = std::max<uint64_t>(s.most_moves / 2, 1); },
     [](Scenario& s) { s.client_crashes = 0; },
     [](Scenario& s) { s.server_crashes = 0; },
     [](Scenario& s) { s.client_pauses = s.server_pauses = 0; },

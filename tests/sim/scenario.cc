@@ -44,6 +44,8 @@ void visit_fields(S& s, Visit visit) {
   visit("removes", s.removes);
   visit("splits", s.splits);
   visit("most_splits", s.most_splits);
+  visit("moves", s.moves);
+  visit("most_moves", s.most_moves);
   visit("client_crashes", s.client_crashes);
   visit("server_crashes", s.server_crashes);
   visit("client_pauses", s.client_pauses);
@@ -254,7 +256,7 @@ void focus_neighbour(Scenario& s, const Kinds& kinds, Random&) {
 // A device that lets a CAS overtake the WRITE before it.
 void focus_overtaken(Scenario& s, const Kinds&, Random&) {
   s.writes_are_overtaken = 1;
-  s.splits = 0;  // a split reads the keys of LIVE words' blocks, and so relies on the order that is broken here
+  s.splits = s.moves = 0;  // both read the blocks of LIVE words, and so rely on the order that is broken here
   s.plan.break_chance = s.plan.connect_failure_chance = 0;
   s.data_breaks = s.cuts = s.client_crashes = s.server_crashes = s.client_pauses = s.server_pauses = 0;
   s.crash_at_verb_chance = s.crash_at_message_chance = s.server_crash_at_message_chance = 0;
@@ -356,6 +358,25 @@ void focus_split(Scenario& s, const Kinds& kinds, Random& random) {
   if (random.chance(0.3)) stand_still(s, kinds, random);
 }
 
+// Blocks move all the time under few keys: under those who read, replace, compare, remove and are in doubt about them.
+void focus_move(Scenario& s, const Kinds& kinds, Random& random) {
+  s.servers = 1;
+  s.partitions = 1;
+  s.keys = 1 + random.below(3);
+  s.expiring_keys = random.chance(0.3) ? 1 : 0;
+  s.clients = 2 + random.below(2);
+  const uint64_t rarest = random.chance(0.5) ? kMillisecond : 3 * kMillisecond;
+  s.moves = 20 * kMicrosecond + static_cast<Nanoseconds>(random.below(rarest));
+  s.most_moves = 200;
+  s.splits = random.chance(0.5) ? 50 * kMicrosecond + static_cast<Nanoseconds>(random.below(kMillisecond)) : 0;
+  const uint64_t longest = random.chance(0.5) ? 10 * kMicrosecond : 100 * kMicrosecond;
+  s.think_time = static_cast<Nanoseconds>(random.below(longest)) + 1;
+  s.puts = s.gets = s.compare_and_swaps = 4;
+  s.removes = s.puts_if_absent = 1 + random.below(6);
+  s.sweep_interval = kMillisecond;
+  if (random.chance(0.3)) stand_still(s, kinds, random);
+}
+
 struct Focus {
   std::string_view name;
   void (*draw)(Scenario&, const Kinds&, Random&);
@@ -364,8 +385,8 @@ struct Focus {
 constexpr Focus kFocuses[] = {{"reuse", focus_reuse},         {"expiry", focus_expiry}, {"overtaken", focus_overtaken},
                               {"memory", focus_memory},       {"wrap", focus_wrap},     {"fence", focus_fence},
                               {"neighbour", focus_neighbour}, {"calm", focus_calm},     {"drift", focus_drift},
-                              {"split", focus_split}};
-constexpr uint64_t kDrawnFrom = 18;
+                              {"split", focus_split},         {"move", focus_move}};
+constexpr uint64_t kDrawnFrom = 20;
 
 }  // namespace
 
@@ -375,8 +396,9 @@ Result<Scenario> Scenario::from_seed(uint64_t seed, std::string_view faults, std
     if (known.name == focus) wanted = &known;
   }
   if (wanted == nullptr && !focus.empty()) {
-    return fail(StatusCode::kInvalidArgument, "focus '" + std::string(focus) + "' is unknown: reuse, expiry, " +
-                                                  "overtaken, memory, wrap, fence, neighbour, calm, drift, split");
+    return fail(StatusCode::kInvalidArgument,
+                "focus '" + std::string(focus) + "' is unknown: reuse, expiry, overtaken, memory, wrap, fence, " +
+                    "neighbour, calm, drift, split, move");
   }
   const auto kinds = parse_kinds(faults);
   if (!kinds) return tl::make_unexpected(kinds.error());
@@ -420,6 +442,11 @@ Result<Scenario> Scenario::from_seed(uint64_t seed, std::string_view faults, std
   if (splits.chance(0.3)) {
     s.splits = 300 * kMicrosecond + static_cast<Nanoseconds>(splits.below(10 * kMillisecond));
     s.most_splits = 1 + splits.below(24);
+  }
+  Random moves(seed ^ 0x30ce5ULL);
+  if (moves.chance(0.3)) {
+    s.moves = 300 * kMicrosecond + static_cast<Nanoseconds>(moves.below(10 * kMillisecond));
+    s.most_moves = 1 + moves.below(24);
   }
   const uint64_t drawn = random.below(kDrawnFrom);
   if (wanted == nullptr && drawn < std::size(kFocuses)) wanted = &kFocuses[drawn];

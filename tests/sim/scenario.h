@@ -56,6 +56,8 @@ struct Scenario {
   // What happens besides: mean time between two of a kind, 0 = never.
   Nanoseconds splits = 0;          // of tables, up to `most_splits`; no fault, and under all kinds of them
   uint64_t most_splits = 24;
+  Nanoseconds moves = 0;           // of all blocks of a partition to other places, up to `most_moves` times; likewise
+  uint64_t most_moves = 24;
   Nanoseconds client_crashes = 0;
   Nanoseconds server_crashes = 0;  // forgets its memory, starts again
   Nanoseconds client_pauses = 0;   // as under SIGSTOP, up to three leases

@@ -89,6 +89,7 @@ class Simulation {
   void set_some_clock();
   void split_now_and_then(uint64_t left);
   void split_some_table();
+  void move_now_and_then(uint64_t left);
   void pause_some_client();
   void pause_some_server();
   void cut_some_pair();
@@ -374,6 +375,22 @@ void Simulation::arm_faults() {
   again(scenario_.data_breaks, &Simulation::break_some_data);
   again(scenario_.clock_jumps, &Simulation::set_some_clock);
   split_now_and_then(scenario_.most_splits);
+  move_now_and_then(scenario_.most_moves);
+}
+
+void Simulation::move_now_and_then(uint64_t left) {
+  if (scenario_.moves <= 0 || left == 0) return;
+  const auto delay = static_cast<Nanoseconds>(random_.below(2 * static_cast<uint64_t>(scenario_.moves)));
+  world_.schedule(delay, [this, left] {
+    if (!faults_on_) return;
+    for (const auto& server : servers_) {
+      if (!server->serving() || server->store() == nullptr) continue;
+      for (const uint32_t partition : server->partitions()) {
+        static_cast<void>(server->store()->compact(partition));
+      }
+    }
+    move_now_and_then(left - 1);
+  });
 }
 
 void Simulation::split_now_and_then(uint64_t left) {

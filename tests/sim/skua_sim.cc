@@ -159,7 +159,10 @@ std::string_view focus_for(std::string_view bug) {
       {"walk-past-the-origin", "wrap"},         {"absorbed-by-the-freeze", "split"},
       {"freeze-skips-tentative", "split"},      {"frozen-is-not-checked", "split"},
       {"frozen-is-swapped", "split"},           {"split-without-freeze", "split"},
-      {"table-freed-at-once", "split"},         {"window-of-another-table", "split"}};
+      {"table-freed-at-once", "split"},         {"window-of-another-table", "split"},
+      {"frozen-is-moved", "move"},              {"moved-value-has-another-token", "move"},
+      {"moved-without-cas", "move"},            {"moved-word-absorbs", "move"},
+      {"moved-word-hides-what-it-replaced", "move"}};
   const auto found = all.find(bug);
   return found == all.end() ? std::string_view{} : found->second;
 }
@@ -287,7 +290,7 @@ int main(int argc, char** argv) {
                  "none, all (default), or data, control, crash, pause, restart, clock joined by '+'");
   app.add_option("--focus", arguments.range.focus,
                  "Look closely at one thing: reuse, expiry, overtaken, memory, wrap, fence, neighbour, calm, drift, "
-                 "split");
+                 "split, move");
   app.add_option("--set", arguments.settings, "NAME=VALUE of the scenario, over what the seed drew");
   app.add_option("--jobs", arguments.range.jobs, "Threads (all cores)");
   app.add_option("--trace", arguments.trace, "Events to show of a single seed (200)");

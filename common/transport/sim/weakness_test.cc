@@ -91,7 +91,7 @@ struct Fates {
 // One WRITE on a connection that breaks, watched until long after.
 Fates fates_of_a_broken_write(bool close_early) {
   Fates fates;
-  for (uint64_t seed = 0; seed < 200; ++seed) {
+  for (uint64_t seed = 0; seed < 400; ++seed) {
     FaultPlan plan = FaultPlan::calm();
     plan.break_chance = close_early ? 0 : 1;
     plan.late_chance = 0.5;
@@ -166,7 +166,7 @@ TEST(SimWeakness, OrderHoldsForWhatLandsLateOrNotAtAll) {
 
 TEST(SimWeakness, NothingLandsAfterTheFenceIsConfirmed) {
   size_t landed_before = 0;
-  for (uint64_t seed = 0; seed < 200; ++seed) {
+  for (uint64_t seed = 0; seed < 400; ++seed) {
     FaultPlan plan = FaultPlan::calm();
     plan.late_chance = 1;
     plan.late_max = kMillisecond;

@@ -20,7 +20,9 @@ SimProcess::SimProcess(SimWorld& world, uint32_t id, std::string name)
 void SimProcess::post(std::function<void()> function) {
   if (!alive_) return;
   posted_.push_back(std::move(function));
-  world_.schedule(world_.between(1, 200), [this] {
+  // Now and then what the executor does first takes as long as a few verbs.
+  const Nanoseconds delay = world_.between(0, 9) == 0 ? world_.between(1, 20'000) : world_.between(1, 200);
+  world_.schedule(delay, [this] {
     const std::function<void()> first = std::move(posted_.front());
     posted_.pop_front();
     first();
@@ -60,7 +62,9 @@ void SimProcess::jump_wall_clock(Nanoseconds by) {
 void SimProcess::notify_activity() {
   if (!alive_ || activity_scheduled_) return;
   activity_scheduled_ = true;
-  world_.schedule(world_.between(1, 200), [this] {
+  // Now and then what the executor does first takes as long as a few verbs.
+  const Nanoseconds delay = world_.between(0, 9) == 0 ? world_.between(1, 20'000) : world_.between(1, 200);
+  world_.schedule(delay, [this] {
     activity_scheduled_ = false;
     if (activity_) activity_();
   }, this);
